@@ -17,7 +17,8 @@ export function parametersOf(values, { usual, pairs }) {
   const asked = Object.fromEntries(names.map((name, i) => [name, values[i]]));
   const known = { ...usual, ...pairs[String(asked.pair)] };
   if (asked.pair !== "own") asked.target = asked.assistant = "";
-  const differs = (/** @type {string} */ name) => asked[name] !== null && String(asked[name]) !== String(known[name] ?? "");
+  const differs = (/** @type {string} */ name) =>
+    asked[name] !== null && String(asked[name]) !== String(known[name] ?? "");
   const wanted = names.filter((name) => name === "pair" || differs(name));
   const whole = new URLSearchParams(wanted.map((name) => [name, String(asked[name])]));
   if (whole.toString().length <= LONGEST) return { names, parameters: whole, short: false };

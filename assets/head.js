@@ -42,5 +42,7 @@ function showFormed() {
 function layout() {
   const main = document.querySelector("main");
   if (!main || !document.querySelector("#verdict")) return "";
-  return [...main.querySelectorAll(".block, button")].map((part) => Math.round(part.getBoundingClientRect().top)).join();
+  return [...main.querySelectorAll(".block, button")]
+    .map((part) => Math.round(part.getBoundingClientRect().top))
+    .join();
 }

@@ -11,7 +11,9 @@ export function history({ element, props, watch, trigger }) {
   let chosen = [];
 
   function tell() {
-    const ids = boxes().filter((box) => box.checked).map((box) => box.value);
+    const ids = boxes()
+      .filter((box) => box.checked)
+      .map((box) => box.value);
     if (String(ids) === String(chosen)) return;
     chosen = ids;
     trigger("select", { ids });

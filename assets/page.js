@@ -2,6 +2,7 @@
 
 import { copyText, REFUSED } from "./clipboard.js";
 import { leadBack } from "./rooms.js";
+import { within } from "./stage/core.js";
 import { light, lightPressed } from "./stage/lit.js";
 
 /** @typedef {{ points: { customdata?: unknown }[] }} Clicked */
@@ -30,7 +31,12 @@ function embed() {
   whole.searchParams.delete("embed");
   const title = document.querySelector("#rooms h1");
   const link = document.createElement("a");
-  Object.assign(link, { className: "brand", href: whole.href, target: "_blank", textContent: title?.textContent ?? "" });
+  Object.assign(link, {
+    className: "brand",
+    href: whole.href,
+    target: "_blank",
+    textContent: title?.textContent ?? "",
+  });
   title?.replaceWith(link);
 }
 
@@ -44,9 +50,6 @@ class LocalTime extends HTMLElement {
     shadow.textContent = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
   }
 }
-
-const within = (/** @type {Event} */ event, /** @type {string} */ selector) =>
-  /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest(selector));
 
 /** Ctrl+Enter (Cmd+Enter) in the prompt presses Run. */
 function runByKeyboard() {
@@ -65,7 +68,8 @@ function runByKeyboard() {
 
 /** A file that is dropped on a box for longer texts under Advanced is its text. */
 function takeFiles() {
-  const boxOf = (/** @type {Event} */ event) => /** @type {HTMLTextAreaElement | null} */ (within(event, ".takes-files textarea"));
+  const boxOf = (/** @type {Event} */ event) =>
+    /** @type {HTMLTextAreaElement | null} */ (within(event, ".takes-files textarea"));
   document.addEventListener("dragover", (event) => {
     if (boxOf(event)) event.preventDefault(); // or the browser opens the file
   });
@@ -97,7 +101,9 @@ function closeLists() {
   document.addEventListener("keydown", (event) => {
     const box = within(event, "[role=combobox]");
     if (event.key !== "Tab" || box?.ariaExpanded !== "true") return;
-    /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[role=listbox]")).forEach((list) => (list.tabIndex = -1));
+    /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[role=listbox]")).forEach(
+      (list) => (list.tabIndex = -1),
+    );
     box.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
   });
 }

@@ -67,8 +67,12 @@ export function showExperiment(values) {
 
 /** Links to Try lead back to the run that was shown there. */
 export function leadBack() {
-  document.addEventListener("click", (event) => {
-    const link = /** @type {Element} */ (event.target).closest("#rooms a");
-    if (link?.getAttribute("href") === "./") link.setAttribute("href", `./${kept("run", "")}`);
-  }, true);
+  document.addEventListener(
+    "click",
+    (event) => {
+      const link = /** @type {Element} */ (event.target).closest("#rooms a");
+      if (link?.getAttribute("href") === "./") link.setAttribute("href", `./${kept("run", "")}`);
+    },
+    true,
+  );
 }

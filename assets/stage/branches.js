@@ -8,7 +8,8 @@ import { oneLine } from "./words.js";
 export const BOX = 34; // pixels: a node's height
 export const GAP = 24; // between columns
 const ROW = 42; // a node's height and the gap below it
-const WIDEST = 132, NARROWEST = 80; // of a label
+const WIDEST = 132,
+  NARROWEST = 80; // of a label
 const FOLDED_FROM = 12; // tokens in a draft
 const BESIDES = 2; // branches shown beside the accepted one while folded
 
@@ -30,7 +31,11 @@ const BESIDES = 2; // branches shown beside the accepted one while folded
  * @param {boolean} unfolded
  */
 export function draftTree({ drafted, own }, unfolded) {
-  const nodes = drafted.map((token) => ({ token, kept: token.kind === "accepted", children: /** @type {Node[]} */ ([]) }));
+  const nodes = drafted.map((token) => ({
+    token,
+    kept: token.kind === "accepted",
+    children: /** @type {Node[]} */ ([]),
+  }));
   /** @type {Node} */
   const root = { children: [], kept: true };
   nodes.forEach((node, i) => (nodes[node.token.parent ?? i - 1] ?? root).children.push(node));
@@ -104,6 +109,7 @@ export function placeNodes(root, widthOf) {
 export function fitted(text, widthOf) {
   const letters = [...new Intl.Segmenter().segment(oneLine(text))].map(({ segment }) => segment);
   if (widthOf(letters.join("")) <= WIDEST) return letters.join("");
-  while (letters.length > 1 && widthOf(`${letters.join("")}…`) > WIDEST) letters.length -= Math.ceil(letters.length / 8);
+  while (letters.length > 1 && widthOf(`${letters.join("")}…`) > WIDEST)
+    letters.length -= Math.ceil(letters.length / 8);
   return `${letters.join("")}…`;
 }

@@ -59,7 +59,8 @@ function cardOf(value) {
   canvas.height = CARD.height;
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const firstOf = (/** @type {string[]} */ texts) => (texts[0] ?? "").replace(/\. .*/s, ".");
-  const right = CARD.width - CARD.margin, hatch = hatched(pen);
+  const right = CARD.width - CARD.margin,
+    hatch = hatched(pen);
   const { figure, meaning, terms, trust, badges, sentences } = value.verdict;
   pen.fillStyle = "#ffffff";
   pen.fillRect(0, 0, CARD.width, CARD.height);
@@ -72,8 +73,18 @@ function cardOf(value) {
   const beside = CARD.margin + pen.measureText(figure).width + 28;
   write(meaning, beside, 124, { size: 24, ink: INKS.quiet, room: right - beside });
   write(firstOf(sentences), beside, 160, { size: 24, room: right - beside });
-  if (terms) write(`= ${equation(terms).slice(1).map((part) => part.textContent).join("")}`, CARD.margin, 226, { size: 27, room: right - CARD.margin });
-  if (badges.length) write(`≈ ${firstOf(badges)}`, CARD.margin, 266, { size: 20, ink: "#8a5a00", room: right - CARD.margin });
+  if (terms)
+    write(
+      `= ${equation(terms)
+        .slice(1)
+        .map((part) => part.textContent)
+        .join("")}`,
+      CARD.margin,
+      226,
+      { size: 27, room: right - CARD.margin },
+    );
+  if (badges.length)
+    write(`≈ ${firstOf(badges)}`, CARD.margin, 266, { size: 20, ink: "#8a5a00", room: right - CARD.margin });
 
   const lanes = value.lanes.slice(0, SHOWN).map(({ name, figures, log }) => {
     const rounds = new Rounds();
@@ -86,11 +97,21 @@ function cardOf(value) {
   lanes.forEach(({ name, speed, rounds }, index) => {
     const top = 282 + index * step;
     write(name, CARD.margin, top + step * 0.3, { size: 20, weight: 600, room: CARD.label - 20 });
-    write(speed, CARD.margin, top + step * 0.3 + 30, { size: 26, ink: index ? INKS.accepted : INKS.ink, weight: 600, room: CARD.label - 20 });
+    write(speed, CARD.margin, top + step * 0.3 + 30, {
+      size: 26,
+      ink: index ? INKS.accepted : INKS.ink,
+      weight: 600,
+      room: CARD.label - 20,
+    });
     timelineOf(rounds, CARD.margin + CARD.label, top, right - CARD.margin - CARD.label, step * 0.72);
   });
   const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
-  write("a block a pass, hatched while drafting; on top, guessed right: a step a token", CARD.margin + CARD.label, 462, note);
+  write(
+    "a block a pass, hatched while drafting; on top, guessed right: a step a token",
+    CARD.margin + CARD.label,
+    462,
+    note,
+  );
   write("time →", right, 462, { ...note, align: "right" });
   textOf(lanes[1].rounds);
   pen.fillStyle = INKS.rule;
@@ -106,7 +127,8 @@ function cardOf(value) {
    * @param {Round[]} rounds
    */
   function textOf(rounds) {
-    let x = CARD.margin, line = 0;
+    let x = CARD.margin,
+      line = 0;
     pen.font = `${TEXT.size}px ui-sans-serif, system-ui, sans-serif`;
     pen.textAlign = "left";
     const tokens = rounds.flatMap((round) => [...acceptedOf(round), ...(round.own ? [round.own] : [])]);
@@ -139,14 +161,16 @@ function cardOf(value) {
   function timelineOf(rounds, left, top, width, height) {
     const scale = width / total;
     const most = Math.max(1, ...lanes.flatMap((lane) => lane.rounds.map((round) => acceptedOf(round).length)));
-    const base = height * BASE, bottom = top + height;
+    const base = height * BASE,
+      bottom = top + height;
     pen.fillStyle = INKS.rule;
     pen.fillRect(left, top + height, width, 1);
     let from = 0;
     for (const round of rounds) {
       const { draft = 0, end } = round.times;
       const gap = (end - from) * scale > 3 ? 1 : 0; // blocks narrower than that run together
-      const x = left + from * scale, wide = (end - from) * scale - gap;
+      const x = left + from * scale,
+        wide = (end - from) * scale - gap;
       const up = ((height - base) * acceptedOf(round).length) / most;
       pen.fillStyle = INKS.plain;
       pen.fillRect(x, bottom - base, wide, base);

@@ -64,4 +64,9 @@ export function placesOf({ drafted, tree }) {
  * @param {string} text
  */
 export const visible = (text) =>
-  text.replace(/ /g, "␣\u200b").replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t").replace(/\u00a0/g, "⍽").replace(/\r/g, "␍");
+  text
+    .replace(/ /g, "␣\u200b")
+    .replace(/\n/g, "↵\n")
+    .replace(/\t/g, "⇥\t")
+    .replace(/\u00a0/g, "⍽")
+    .replace(/\r/g, "␍");

@@ -76,5 +76,4 @@ export function hear(name, act) {
 }
 
 /** The element of a page that has it. */
-export const part = (/** @type {string} */ selector) =>
-  /** @type {HTMLElement} */ (document.querySelector(selector));
+export const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (document.querySelector(selector));

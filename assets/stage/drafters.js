@@ -4,7 +4,15 @@ import { make, within } from "./core.js";
 
 /** @import { DrafterRow, DraftersTable, Press } from "../types.d.ts" */
 
-const CELLS = /** @type {const} */ (["speedup", "tokens_per_pass", "acceptance", "cost", "runs_in", "memory", "output"]);
+const CELLS = /** @type {const} */ ([
+  "speedup",
+  "tokens_per_pass",
+  "acceptance",
+  "cost",
+  "runs_in",
+  "memory",
+  "output",
+]);
 
 /** @param {Press | null} press */
 export function draftersPart(press) {
@@ -34,11 +42,13 @@ export function draftersPart(press) {
     const focused = line?.dataset.lane;
     caption.textContent = value.caption;
     table.setAttribute("aria-label", value.caption);
-    head.replaceChildren(...value.head.map((title) => {
-      const cell = make("th", "", title);
-      cell.scope = "col";
-      return cell;
-    }));
+    head.replaceChildren(
+      ...value.head.map((title) => {
+        const cell = make("th", "", title);
+        cell.scope = "col";
+        return cell;
+      }),
+    );
     body.replaceChildren(...value.rows.map((row) => drafterRow(row, value.ready, value.chosen, press !== null)));
     body.querySelectorAll("tr").forEach((row) => row.dataset.lane === focused && row.querySelector("button")?.focus());
     skipped.replaceChildren(...value.skipped.map((sentence) => make("li", "", sentence)));
@@ -58,9 +68,20 @@ function drafterRow(row, ready, chosen, choosable) {
   const able = ready && choosable;
   const name = make(able ? "button" : "span", "name", row.lane);
   if (able) name.setAttribute("type", "button");
-  const first = make("th", "", name, ...(row.best ? [make("b", "best", "best here")] : []), ...(row.note ? [make("small", "", row.note)] : []));
+  const first = make(
+    "th",
+    "",
+    name,
+    ...(row.best ? [make("b", "best", "best here")] : []),
+    ...(row.note ? [make("small", "", row.note)] : []),
+  );
   first.scope = "row";
-  const line = make("tr", `${able ? "able" : ""} ${row.best ? "winner" : ""}`, first, ...CELLS.map((cell) => make("td", cell, row[cell])));
+  const line = make(
+    "tr",
+    `${able ? "able" : ""} ${row.best ? "winner" : ""}`,
+    first,
+    ...CELLS.map((cell) => make("td", cell, row[cell])),
+  );
   line.dataset.lane = row.lane;
   if (ready && row.lane === chosen) line.setAttribute("aria-current", "true");
   return line;

@@ -26,7 +26,12 @@ export function gapsPart() {
     rows,
   );
   const notes = make("div");
-  const node = make("details", "gaps", make("summary", "", "Time between tokens"), make("div", "", picture, make("div", "", table, notes)));
+  const node = make(
+    "details",
+    "gaps",
+    make("summary", "", "Time between tokens"),
+    make("div", "", picture, make("div", "", table, notes)),
+  );
   node.hidden = true;
   let drawn = "";
 
@@ -58,7 +63,9 @@ export function gapsPart() {
 
   /** @param {LaneValue[]} lanes @param {Rounds[]} rounds */
   function show(lanes, rounds) {
-    const ended = lanes.flatMap(({ name, timing }, index) => (timing?.gaps ? [{ name, gaps: timing.gaps, index }] : []));
+    const ended = lanes.flatMap(({ name, timing }, index) =>
+      timing?.gaps ? [{ name, gaps: timing.gaps, index }] : [],
+    );
     const key = JSON.stringify(ended);
     if (key === drawn) return;
     drawn = key;

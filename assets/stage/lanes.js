@@ -83,7 +83,12 @@ function lane(index) {
   const tab = make("button", "tab");
   tab.type = "button";
   tab.setAttribute("role", "tab");
-  const section = make("section", "lane", make("div", "lane-head", make("div", "title", title, chip), figures.node), panel);
+  const section = make(
+    "section",
+    "lane",
+    make("div", "lane-head", make("div", "title", title, chip), figures.node),
+    panel,
+  );
   const rounds = new Rounds();
   const tokens = new TokenPanel(panel, index);
 

@@ -16,15 +16,28 @@ export function legendPart() {
   const space = labelled("show-space", "Show white space and special tokens");
   const bars = Object.entries(SEGMENTS).map(segment);
   const gutter = list("the gutter", "gutter", bars);
-  const grammar = list("the grammar", "by-grammar", [mark("accepted forced", "forced", "the grammar leaves no choice")]);
+  const grammar = list("the grammar", "by-grammar", [
+    mark("accepted forced", "forced", "the grammar leaves no choice"),
+  ]);
   const node = make(
     "div",
     "legend",
-    list("the token marks", "", [mark("accepted", "accepted", "guessed right"), mark("plain", "plain", "the model's own"), cell(), caret()]),
+    list("the token marks", "", [
+      mark("accepted", "accepted", "guessed right"),
+      mark("plain", "plain", "the model's own"),
+      cell(),
+      caret(),
+    ]),
     gutter,
-    list("the details", "marks", [mark("correction", "correction", "replaces a rejected token"), mark("bonus", "bonus", "follows a draft that was all accepted")]),
+    list("the details", "marks", [
+      mark("correction", "correction", "replaces a rejected token"),
+      mark("bonus", "bonus", "follows a draft that was all accepted"),
+    ]),
     grammar,
-    list("the rejected drafts", "dropped", [dropped("rejected", "rejected", "discarded"), dropped("unverified", "unverified", "after a rejection, not checked")]),
+    list("the rejected drafts", "dropped", [
+      dropped("rejected", "rejected", "discarded"),
+      dropped("unverified", "unverified", "after a rejection, not checked"),
+    ]),
     make("div", "switches", details, rejected, space),
   );
   node.title = HINT;

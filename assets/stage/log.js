@@ -33,7 +33,11 @@ export class Rounds {
       this.read = "";
     }
     /** @type {Round[]} */
-    const fresh = log.slice(this.read.length).split("\n").filter(Boolean).map((line) => JSON.parse(line));
+    const fresh = log
+      .slice(this.read.length)
+      .split("\n")
+      .filter(Boolean)
+      .map((line) => JSON.parse(line));
     this.all.push(...fresh);
     this.read = log;
     return fresh;
@@ -44,7 +48,8 @@ export class Rounds {
    * @param {number} time
    */
   until(time) {
-    let low = 0, high = this.all.length;
+    let low = 0,
+      high = this.all.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.all[middle].times.end <= time) low = middle + 1;

@@ -25,7 +25,11 @@ export function replayPart() {
   Object.assign(scrubber, { type: "range", min: 0, step: "any" });
   scrubber.setAttribute("aria-label", "Time of the replay");
   const clock = make("span", "clock");
-  const pace = make("select", "", ...PACES.map((times) => new Option(`${times}×`, String(times), times === 1, times === 1)));
+  const pace = make(
+    "select",
+    "",
+    ...PACES.map((times) => new Option(`${times}×`, String(times), times === 1, times === 1)),
+  );
   pace.setAttribute("aria-label", "Pace, in times the recorded one");
   const bar = make("div", "bar", play, back, forth, scrubber, clock, pace);
   bar.setAttribute("role", "group");
@@ -204,7 +208,8 @@ export function replayPart() {
  */
 function phasesOf(round, sampled) {
   const { drafted, own, tree, times } = round;
-  const took = (/** @type {number | undefined} */ seconds) => (seconds === undefined ? "in an unknown time" : `in ${inMs(seconds)}`);
+  const took = (/** @type {number | undefined} */ seconds) =>
+    seconds === undefined ? "in an unknown time" : `in ${inMs(seconds)}`;
   const accepted = acceptedOf(round);
   const kept = own ? [...accepted, own] : accepted;
   const deep = Math.max(0, ...drafted.map(({ position }) => position));
@@ -234,7 +239,8 @@ function decision(round, sampled) {
   const accepted = acceptedOf(round);
   if (!drafted.length) return ["The model chose ", quoted(own ? [own] : []), "."];
   const draws = drafted.filter(isDecided).map(drawnIn);
-  if (draws.length) return [...draws, ...outcome(own), ...(round.otherwise === undefined ? [] : [` ${otherwise(round)}`])];
+  if (draws.length)
+    return [...draws, ...outcome(own), ...(round.otherwise === undefined ? [] : [` ${otherwise(round)}`])];
   const share = tree
     ? `${count(accepted.length, "token")} accepted`
     : `${accepted.length} of ${drafted.length} accepted`;

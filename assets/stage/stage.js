@@ -80,7 +80,21 @@ export function stage({ element, props, watch, trigger: press }) {
   banner.id = "banner";
   const notes = make("ul", "notes");
   const says = make("div", "says", status.node, banner);
-  const parts = [says, drafters.node, verdict.node, timeline.node, replay.node, conversation.node, legend.node, lanes.node, next.node, replay.said, notes, deploy.node, gaps.node];
+  const parts = [
+    says,
+    drafters.node,
+    verdict.node,
+    timeline.node,
+    replay.node,
+    conversation.node,
+    legend.node,
+    lanes.node,
+    next.node,
+    replay.said,
+    notes,
+    deploy.node,
+    gaps.node,
+  ];
   const root = element.querySelector(".stage");
   root?.append(...parts);
   element.addEventListener("click", lightPressed);

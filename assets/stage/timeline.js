@@ -207,7 +207,10 @@ export class Timeline {
   }
 
   #drawBoxes() {
-    for (const [box, which] of /** @type {const} */ ([[this.#chosenBox, this.#chosen], [this.#hoverBox, this.#hovered]])) {
+    for (const [box, which] of /** @type {const} */ ([
+      [this.#chosenBox, this.#chosen],
+      [this.#hoverBox, this.#hovered],
+    ])) {
       const at = this.#view.boxOf(which);
       box.style.display = at?.visible ? "" : "none";
       if (at) put(box, { x: at.x, width: at.width, y: at.y - 2, height: at.height + 4 });

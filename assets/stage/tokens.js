@@ -66,7 +66,10 @@ export class TokenPanel {
     if (!fresh.length) return;
     const first = !this.rounds.length;
     const nodes = fresh.map((log, i) => roundOf(log, this.rounds.length + i + 1, this.#output));
-    nodes.flatMap(({ spans }) => spans).filter(({ token }) => this.#isCode(token.text)).forEach(asCode);
+    nodes
+      .flatMap(({ spans }) => spans)
+      .filter(({ token }) => this.#isCode(token.text))
+      .forEach(asCode);
     nodes.forEach((node, i) => node.classList.toggle("future", this.rounds.length + i >= this.#shown));
     this.rounds.push(...nodes);
     this.panel.append(...nodes);
@@ -133,7 +136,8 @@ export class TokenPanel {
     if (now) this.panel.removeAttribute("tabindex");
     else this.panel.tabIndex = 0; // so that it can be scrolled by keyboard while no token of it is shown
     if (now === before || !now) return;
-    if (now === this.rounds.length) this.#scroll.to(this.panel.scrollHeight); // both lanes end level
+    if (now === this.rounds.length)
+      this.#scroll.to(this.panel.scrollHeight); // both lanes end level
     else this.#scroll.reveal(this.rounds[now - 1]);
   }
 

@@ -40,22 +40,32 @@ function drawNodes({ placed, width, height }, unfold) {
     if (!parent) continue;
     const [x1, y1, y2] = [parent.x + parent.width, parent.y + middle, y + middle];
     const { q, kind } = node.token ?? {};
-    drawing.append(svg("path", {
-      class: `link ${kind ?? "more"}${node.own ? " own" : ""}`,
-      d: `M${x1} ${y1}C${x1 + 14} ${y1} ${x1 + 8} ${y2} ${x1 + GAP} ${y2}H${x}`,
-      "stroke-width": q === undefined ? 1.5 : 1 + 6 * q,
-    }));
+    drawing.append(
+      svg("path", {
+        class: `link ${kind ?? "more"}${node.own ? " own" : ""}`,
+        d: `M${x1} ${y1}C${x1 + 14} ${y1} ${x1 + 8} ${y2} ${x1 + GAP} ${y2}H${x}`,
+        "stroke-width": q === undefined ? 1.5 : 1 + 6 * q,
+      }),
+    );
   }
   for (const { node, label, x, y, width: wide } of placed) {
     if (node.token) {
       const { kind, p, q, special } = node.token;
       const chances = node.own ? `p ${short(p)}` : `q ${short(q)} · p ${short(p)}`;
       const box = svg("rect", { x, y, width: wide, height: BOX, rx: node.own ? BOX / 2 : 3 });
-      const text = svg("text", { class: special ? "label special" : "label", x: x + wide / 2, y: y + 15, "text-anchor": "middle" }, label);
+      const text = svg(
+        "text",
+        { class: special ? "label special" : "label", x: x + wide / 2, y: y + 15, "text-anchor": "middle" },
+        label,
+      );
       const small = svg("text", { class: "chances", x: x + wide / 2, y: y + 28, "text-anchor": "middle" }, chances);
       drawing.append(svg("g", { class: `node ${kind}${node.own ? " own" : ""}` }, box, text, small));
     } else if (node.more) {
-      const more = svg("g", { class: "node more" }, svg("rect", { x, y: y + 6, width: wide, height: BOX - 12, rx: 11 }));
+      const more = svg(
+        "g",
+        { class: "node more" },
+        svg("rect", { x, y: y + 6, width: wide, height: BOX - 12, rx: 11 }),
+      );
       more.append(svg("text", { x: x + wide / 2, y: y + middle + 4, "text-anchor": "middle" }, label));
       more.addEventListener("click", unfold);
       drawing.append(more);
@@ -75,7 +85,9 @@ function spoken({ drafted, own }) {
   drafted.forEach(({ text, kind, p, q, position, parent = -1 }) => {
     const after = parent >= 0 ? ` after “${oneLine(drafted[parent].text)}”` : "";
     const judged = kind === "unverified" ? "not checked" : kind;
-    list.append(make("li", "", `Position ${position}${after}: “${oneLine(text)}”, q ${short(q)}, p ${short(p)}, ${judged}`));
+    list.append(
+      make("li", "", `Position ${position}${after}: “${oneLine(text)}”, q ${short(q)}, p ${short(p)}, ${judged}`),
+    );
   });
   if (own) list.append(make("li", "", `The model's own token: “${oneLine(own.text)}”, p ${short(own.p)}, ${own.kind}`));
   return list;

@@ -51,9 +51,19 @@ export function verdictPart(press) {
     large.textContent = figure;
     node.className = `verdict ${trust}`;
     const runs = verdict.runs && `(${verdict.runs})`;
-    says.replaceChildren(large, make("div", "", make("span", "meaning", verdict.meaning), " ", make("span", "range", runs)));
+    says.replaceChildren(
+      large,
+      make("div", "", make("span", "meaning", verdict.meaning), " ", make("span", "range", runs)),
+    );
     terms.replaceChildren(...(told ? equation(told) : []));
-    bars.replaceChildren(...(told ? [bar("gain", "tokens a pass", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told), bar("cost", "cost of a round", told.cost, partsOf(told), told)] : []));
+    bars.replaceChildren(
+      ...(told
+        ? [
+            bar("gain", "tokens a pass", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told),
+            bar("cost", "cost of a round", told.cost, partsOf(told), told),
+          ]
+        : []),
+    );
     badges.className = "badges";
     badges.replaceChildren(...doubts.map(badge));
     sentences.replaceChildren(...said.map((fact) => make("p", "", fact)));
@@ -79,7 +89,9 @@ export function equation(told) {
       term(name, `${WORDS[name]} ${number(size)}`),
     ]),
     ...(known.length ? [make("span", "", ")")] : []),
-    ...(number(told.prefill) === "1.00" ? [] : [make("span", "", " × "), term("first", `prefill ${number(told.prefill)}`)]),
+    ...(number(told.prefill) === "1.00"
+      ? []
+      : [make("span", "", " × "), term("first", `prefill ${number(told.prefill)}`)]),
   ];
 }
 
@@ -122,12 +134,16 @@ function leads(label, name) {
  */
 function bar(kind, label, value, pieces, told) {
   const scale = 100 / Math.max(told.tokens_per_pass, told.cost);
-  const track = make("div", "track", ...pieces.map(([name, size]) => {
-    const piece = make("i", name);
-    piece.style.width = `${size * scale}%`;
-    piece.title = `${WORDS[name]} ${number(size)}`;
-    return piece;
-  }));
+  const track = make(
+    "div",
+    "track",
+    ...pieces.map(([name, size]) => {
+      const piece = make("i", name);
+      piece.style.width = `${size * scale}%`;
+      piece.title = `${WORDS[name]} ${number(size)}`;
+      return piece;
+    }),
+  );
   return make("div", `bar ${kind}`, make("span", "", label), track, make("span", "value", number(value)));
 }
 

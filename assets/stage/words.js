@@ -142,7 +142,9 @@ export function draftSentences(round, plain) {
   const brought = `${count(gained(round), "token")} instead of 1`;
   if (times.verify === undefined || times.draft === undefined) return [...sentences, `It brought ${brought}.`];
   const beyond = plain === null ? "" : `, ${beside(times.verify - plain)} than a plain pass (${milliseconds(plain)})`;
-  sentences.push(`Checking took ${milliseconds(times.verify)}${beyond}, drafting ${milliseconds(times.draft)}. It brought ${brought}.`);
+  sentences.push(
+    `Checking took ${milliseconds(times.verify)}${beyond}, drafting ${milliseconds(times.draft)}. It brought ${brought}.`,
+  );
   return sentences;
 }
 
@@ -171,5 +173,9 @@ export function factsOf(round) {
  */
 export function partsOf({ verify, draft, other, cost }) {
   if (verify === null) return [["verify", cost]];
-  return [["verify", verify], ["draft", draft ?? 0], ["other", other ?? 0]];
+  return [
+    ["verify", verify],
+    ["draft", draft ?? 0],
+    ["other", other ?? 0],
+  ];
 }

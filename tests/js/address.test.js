@@ -5,7 +5,16 @@ import { parametersOf } from "../../assets/address.js";
 import { hex } from "../../assets/owner.js";
 
 const KNOWN = {
-  usual: { prompt: "", pair: "starter", target: "", assistant: "", lookahead: null, seed: 0, chat_template: true, system: "" },
+  usual: {
+    prompt: "",
+    pair: "starter",
+    target: "",
+    assistant: "",
+    lookahead: null,
+    seed: 0,
+    chat_template: true,
+    system: "",
+  },
   pairs: { starter: { lookahead: 4 }, big: { lookahead: 8 }, own: { lookahead: 5 } },
 };
 
@@ -19,14 +28,20 @@ const addressOf = (asked) => {
 test("the pair is always there, and whatever else differs from its defaults", () => {
   assert.equal(addressOf({}).query, "pair=starter");
   assert.equal(addressOf({ pair: "big" }).query, "pair=big&lookahead=4");
-  assert.equal(addressOf({ pair: "big", lookahead: 8, seed: 7, chat_template: false }).query, "pair=big&seed=7&chat_template=false");
+  assert.equal(
+    addressOf({ pair: "big", lookahead: 8, seed: 7, chat_template: false }).query,
+    "pair=big&seed=7&chat_template=false",
+  );
   assert.equal(addressOf({ lookahead: null }).query, "pair=starter"); // the pair's own value
 });
 
 test("typed models are there only where they are used", () => {
   const typed = { target: "org/model", assistant: "org/small" };
   assert.equal(addressOf(typed).query, "pair=starter");
-  assert.equal(addressOf({ ...typed, pair: "own", lookahead: 5 }).query, "pair=own&target=org%2Fmodel&assistant=org%2Fsmall");
+  assert.equal(
+    addressOf({ ...typed, pair: "own", lookahead: 5 }).query,
+    "pair=own&target=org%2Fmodel&assistant=org%2Fsmall",
+  );
 });
 
 test("any prompt comes back as it was", () => {
@@ -35,7 +50,10 @@ test("any prompt comes back as it was", () => {
 });
 
 test("prompts that are too long for an address are left out", () => {
-  assert.deepEqual(addressOf({ prompt: "x".repeat(6001), system: "y", seed: 1 }), { query: "pair=starter&seed=1", short: true });
+  assert.deepEqual(addressOf({ prompt: "x".repeat(6001), system: "y", seed: 1 }), {
+    query: "pair=starter&seed=1",
+    short: true,
+  });
   assert.equal(addressOf({ prompt: "x".repeat(5000) }).short, false);
 });
 

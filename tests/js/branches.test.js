@@ -55,8 +55,14 @@ test("a large tree folds all but two branches beside the accepted one, until all
 test("a column a position, a row a branch, none over another", () => {
   const { placed, width, height } = placeNodes(draftTree(TREE, false).root, widthOf);
   const at = Object.fromEntries(placed.map((each) => [each.label, each]));
-  assert.deepEqual(["", "a", "own", "c", "b", "d"].map((name) => at[name].column), [0, 1, 2, 1, 1, 2]);
-  assert.deepEqual(["", "a", "own", "c", "b", "d"].map((name) => at[name].row), [0, 0, 0, 1, 2, 2]);
+  assert.deepEqual(
+    ["", "a", "own", "c", "b", "d"].map((name) => at[name].column),
+    [0, 1, 2, 1, 1, 2],
+  );
+  assert.deepEqual(
+    ["", "a", "own", "c", "b", "d"].map((name) => at[name].row),
+    [0, 0, 0, 1, 2, 2],
+  );
   for (const { parent, x, y } of placed) {
     if (!parent) continue;
     assert.ok(x >= parent.x + parent.width + GAP);
@@ -68,12 +74,22 @@ test("a column a position, a row a branch, none over another", () => {
 
 test("what is folded takes a place of its own, below its parent's branches", () => {
   const { placed } = placeNodes({ children: [{ token: TREE.own, children: [] }], folded: 5 }, widthOf);
-  assert.deepEqual(placed.map(({ label, row, column }) => [label, row, column]), [["", 0, 0], ["own", 0, 1], ["+5", 1, 1]]);
+  assert.deepEqual(
+    placed.map(({ label, row, column }) => [label, row, column]),
+    [
+      ["", 0, 0],
+      ["own", 0, 1],
+      ["+5", 1, 1],
+    ],
+  );
 });
 
 test("a label is cut between letters, not inside one", () => {
   assert.equal(fitted(" cat\n", widthOf), "cat↵");
   assert.equal(fitted("x".repeat(30), widthOf), `${"x".repeat(12)}…`);
   const family = "👨‍👩‍👧";
-  assert.equal(fitted(family.repeat(8), (text) => 40 * [...new Intl.Segmenter().segment(text)].length), `${family.repeat(2)}…`);
+  assert.equal(
+    fitted(family.repeat(8), (text) => 40 * [...new Intl.Segmenter().segment(text)].length),
+    `${family.repeat(2)}…`,
+  );
 });

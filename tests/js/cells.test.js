@@ -11,7 +11,10 @@ test("leading white space stands before a token that is kept", () => {
 
 test("white space alone, special tokens and parts of a character are marked as such", () => {
   assert.deepEqual(cellOf({ text: "\n\n", kind: "plain" }, false), { classes: "tok plain blank", spaces: 0 });
-  assert.deepEqual(cellOf({ text: " <eos>", kind: "bonus", special: true }, false), { classes: "tok bonus special", spaces: 0 });
+  assert.deepEqual(cellOf({ text: " <eos>", kind: "bonus", special: true }, false), {
+    classes: "tok bonus special",
+    spaces: 0,
+  });
   assert.deepEqual(cellOf({ text: "", kind: "plain" }, false), { classes: "tok plain part", spaces: 0 });
   assert.equal(cellOf({ text: "name", kind: "accepted", forced: true }, false).classes, "tok accepted forced");
 });
@@ -30,7 +33,10 @@ test("a drafted token's position is told, the target's own has none", () => {
   const chain = placesOf(CHAIN);
   assert.equal(chain(CHAIN.drafted[2]), "3 of 4");
   assert.equal(chain({ text: "x", kind: "bonus" }), "");
-  const tree = placesOf({ tree: true, drafted: [draft("a", "accepted", 1), draft("b", "accepted", 2), draft("c", "rejected", 2)] });
+  const tree = placesOf({
+    tree: true,
+    drafted: [draft("a", "accepted", 1), draft("b", "accepted", 2), draft("c", "rejected", 2)],
+  });
   assert.equal(tree(draft("c", "rejected", 2)), "2 of 2, in a tree of 3");
 });
 

@@ -8,7 +8,10 @@ const line = (/** @type {object} */ value) => `${JSON.stringify(value)}\n`;
 
 test("a value gets its logs back", () => {
   const value = unpacked({ rest: JSON.stringify({ lanes: [{ name: "a" }, { name: "b" }] }), logs: ["x", "y"] });
-  assert.deepEqual(value.lanes, [{ name: "a", log: "x" }, { name: "b", log: "y" }]);
+  assert.deepEqual(value.lanes, [
+    { name: "a", log: "x" },
+    { name: "b", log: "y" },
+  ]);
 });
 
 test("a log that grows gives its new rounds alone", () => {
@@ -37,17 +40,26 @@ test("another log starts again, in a list of its own", () => {
 test("how many rounds had ended at a time", () => {
   const rounds = new Rounds();
   rounds.update([1, 2, 3].map((end) => line(round(end - 1, end))).join(""));
-  assert.deepEqual([0, 0.99, 1, 2.5, 3, Infinity].map((time) => rounds.until(time)), [0, 0, 1, 2, 3, 3]);
+  assert.deepEqual(
+    [0, 0.99, 1, 2.5, 3, Infinity].map((time) => rounds.until(time)),
+    [0, 0, 1, 2, 3, 3],
+  );
 });
 
 test("a round gains what was accepted and the target's own token", () => {
   assert.equal(gained(CHAIN), 3);
-  assert.deepEqual(acceptedOf(CHAIN).map(({ text }) => text), [" the", " cat"]);
+  assert.deepEqual(
+    acceptedOf(CHAIN).map(({ text }) => text),
+    [" the", " cat"],
+  );
   assert.equal(gained({ ...CHAIN, own: undefined }), 2);
 });
 
 test("tokens of one round come together, the first round's after no other", () => {
-  assert.deepEqual(gapsOf([round(0, 2), round(2, 2.5), { ...CHAIN, times: { start: 2.5, end: 2.75 } }]), [0, 0, 0.25, 0.5]);
+  assert.deepEqual(
+    gapsOf([round(0, 2), round(2, 2.5), { ...CHAIN, times: { start: 2.5, end: 2.75 } }]),
+    [0, 0, 0.25, 0.5],
+  );
   assert.deepEqual(gapsOf([{ ...CHAIN, times: { start: 0, end: 1 } }]), [0, 0]);
   assert.deepEqual(gapsOf([]), []);
 });

@@ -11,7 +11,10 @@ function lane(...ends) {
 }
 
 test("the least nice step that is not below", () => {
-  assert.deepEqual([0.03, 1, 1.2, 2.1, 7, 10, 5000].map((value) => Number(niceAbove(value).toPrecision(3))), [0.05, 1, 2, 5, 10, 10, 5000]);
+  assert.deepEqual(
+    [0.03, 1, 1.2, 2.1, 7, 10, 5000].map((value) => Number(niceAbove(value).toPrecision(3))),
+    [0.05, 1, 2, 5, 10, 10, 5000],
+  );
 });
 
 test("a long prefill is cut where every lane is still in its first round", () => {
@@ -39,8 +42,25 @@ test("a part lies within the whole and is at least a 400th of it", () => {
 
 test("ticks are round numbers at least 70 pixels apart, and their labels stay in the picture", () => {
   const ticks = ticksOf({ from: 0, to: 2 }, 0, 250, 506);
-  assert.deepEqual(ticks.map(({ text }) => text), ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s"]);
-  assert.deepEqual(ticks.map(({ x }) => x), [0, 125, 250, 375, 500]);
-  assert.deepEqual(ticks.map(({ anchor }) => anchor), ["start", "middle", "middle", "middle", "end"]);
-  assert.deepEqual(ticksOf({ from: 9, to: 12 }, 26, 100, 332).map(({ text, x }) => [text, x]), [["9 s", 26], ["10 s", 126], ["11 s", 226], ["12 s", 326]]);
+  assert.deepEqual(
+    ticks.map(({ text }) => text),
+    ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s"],
+  );
+  assert.deepEqual(
+    ticks.map(({ x }) => x),
+    [0, 125, 250, 375, 500],
+  );
+  assert.deepEqual(
+    ticks.map(({ anchor }) => anchor),
+    ["start", "middle", "middle", "middle", "end"],
+  );
+  assert.deepEqual(
+    ticksOf({ from: 9, to: 12 }, 26, 100, 332).map(({ text, x }) => [text, x]),
+    [
+      ["9 s", 26],
+      ["10 s", 126],
+      ["11 s", 226],
+      ["12 s", 326],
+    ],
+  );
 });

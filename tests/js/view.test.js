@@ -10,7 +10,10 @@ function view() {
   const all = [0, 1, 2, 3].map((start) => round(start, start + 1));
   const until = (/** @type {number} */ time) => all.filter(({ times }) => times.end <= time).length;
   const lane = { all, longest: 1, end: 4, until };
-  made.lanes = [{ ...lane, top: 20, bottom: 40 }, { ...lane, top: 60, bottom: 108 }];
+  made.lanes = [
+    { ...lane, top: 20, bottom: 40 },
+    { ...lane, top: 60, bottom: 108 },
+  ];
   made.width = 106;
   return made;
 }

@@ -16,8 +16,14 @@ test("one and many", () => {
 });
 
 test("a small probability is not a zero, and an unknown one is no number", () => {
-  assert.deepEqual([undefined, 0, 0.004, 0.5].map((p) => words.short(p)), ["–", "0.00", "< .01", "0.50"]);
-  assert.deepEqual([undefined, 0, 0.0004, 0.5].map((p) => words.probability(p)), ["unknown", "0.000", "< 0.001", "0.500"]);
+  assert.deepEqual(
+    [undefined, 0, 0.004, 0.5].map((p) => words.short(p)),
+    ["–", "0.00", "< .01", "0.50"],
+  );
+  assert.deepEqual(
+    [undefined, 0, 0.0004, 0.5].map((p) => words.probability(p)),
+    ["unknown", "0.000", "< 0.001", "0.500"],
+  );
   assert.equal(words.probability(undefined, "unverified"), "not checked");
 });
 
@@ -84,9 +90,15 @@ test("a round in sentences: the correction, the cost beside a plain pass, the ga
     "The model chose “ran” instead (drafter's 2nd choice).",
     "Checking took 40 ms, 7.0 ms more than a plain pass (33 ms), drafting 8.0 ms. It brought 3 tokens instead of 1.",
   ]);
-  assert.equal(words.draftSentences(CHAIN, null)[1], "Checking took 40 ms, drafting 8.0 ms. It brought 3 tokens instead of 1.");
+  assert.equal(
+    words.draftSentences(CHAIN, null)[1],
+    "Checking took 40 ms, drafting 8.0 ms. It brought 3 tokens instead of 1.",
+  );
   const sampled = round(0, 1, { drafted: [draft("a", "rejected", 1, { draw: 0.9, p: 0.1, q: 0.2 })] });
-  assert.deepEqual(words.draftSentences(sampled, null), ["“a”: r 0.90 > p/q 0.50: rejected", "It brought 1 token instead of 1."]);
+  assert.deepEqual(words.draftSentences(sampled, null), [
+    "“a”: r 0.90 > p/q 0.50: rejected",
+    "It brought 1 token instead of 1.",
+  ]);
 });
 
 test("the timeline's tooltip", () => {
@@ -97,11 +109,18 @@ test("the timeline's tooltip", () => {
     ["tokens gained", "3"],
     ["accepted", "2 of 4"],
   ]);
-  assert.deepEqual(words.factsOf(round(0, 0.5)).map(([, fact]) => fact), ["unknown", "unknown", "500 ms", "1"]);
+  assert.deepEqual(
+    words.factsOf(round(0, 0.5)).map(([, fact]) => fact),
+    ["unknown", "unknown", "500 ms", "1"],
+  );
 });
 
 test("the parts of a round's cost, as far as they are known", () => {
   const terms = { speedup: 2, tokens_per_pass: 3, cost: 1.5, verify: 1.1, draft: 0.3, other: 0.1, prefill: 1 };
-  assert.deepEqual(words.partsOf(terms), [["verify", 1.1], ["draft", 0.3], ["other", 0.1]]);
+  assert.deepEqual(words.partsOf(terms), [
+    ["verify", 1.1],
+    ["draft", 0.3],
+    ["other", 0.1],
+  ]);
   assert.deepEqual(words.partsOf({ ...terms, verify: null, draft: null, other: null }), [["verify", 1.5]]);
 });

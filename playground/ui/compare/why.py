@@ -34,7 +34,7 @@ SIMULATED = (
     "one more between two rounds. Memory limits and the network are not in it."
 )
 
-RENEW = """document.querySelectorAll(":is(#why, #predicted, #cost, #deploy) > button.open")
+RENEW = """document.querySelectorAll(".renewed > button.open")
   .forEach((fold) => { fold.click(); fold.click(); })"""
 
 
@@ -47,15 +47,17 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any]) -> di
             these events are added: Gradio calls an event's listeners one after another and waits for each answer of
             the server, so a later listener would fold what the user has unfolded by then.
     """
-    with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
+    with gr.Accordion("Why this speed-up?", open=False, elem_id="why", elem_classes="renewed") as reasons:
         words = gr.HTML(apply_default_css=False)
         with gr.Row(elem_classes="charts"):
             plot, acceptance = panels.empty_plot(), panels.empty_plot()
-        with gr.Accordion("In a batch and under load, predicted", open=False, elem_id="predicted") as predicted:
+        with gr.Accordion(
+            "In a batch and under load, predicted", open=False, elem_id="predicted", elem_classes="renewed"
+        ) as predicted:
             said = gr.HTML(apply_default_css=False)
             with gr.Row(elem_classes="charts"):
                 batch, load = panels.empty_plot(), panels.empty_plot()
-    with gr.Accordion("What does a token cost?", open=False, elem_id="cost") as priced:
+    with gr.Accordion("What does a token cost?", open=False, elem_id="cost", elem_classes="renewed") as priced:
         rate = gr.Number(
             label="Hourly rate",
             info="of the machine, in your currency",
@@ -64,7 +66,7 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any]) -> di
             scale=0,
         )
         costs = gr.HTML(apply_default_css=False)
-    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
+    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy", elem_classes="renewed") as unfolded:
         settings = gr.HTML(apply_default_css=False)
     latest: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
     reasons.expand(_why, shown, [words, plot, acceptance], **latest)
