@@ -160,9 +160,13 @@ def containment(rig: Rig) -> Found:
         return graphs
 
     before = torch.cuda.current_stream(device)
-    failed = captured(lambda: x.sum().item())
+    reserved = torch.cuda.memory_reserved(device)
+    failed = captured(lambda: torch.empty(1 << 28, device=device).sum().item())
+    torch.cuda.empty_cache()
+    freed = torch.cuda.memory_reserved(device) <= reserved
     restored = torch.cuda.current_stream(device) == before
-    yield title, {"a capture that waits fails": {"result": failed.failure}, "its stream": _yes(restored)}
+    yield title, {"a capture that waits fails": {"result": failed.failure}}
+    yield title, {"its stream is restored": _yes(restored), "its memory is freed": _yes(freed)}
     added = captured(lambda: x.add_(1))
     x.zero_()
     added.run(0, lambda: None)

@@ -30,6 +30,7 @@ from playground.decoding.pass_cost import bandwidth, one_token_pass
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
+from playground.decoding.runners.graphs import capturing_until
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, StopStrings, encode, encode_answer, markers, shown_until
 from playground.drafting_methods import METHODS
@@ -95,7 +96,8 @@ class LocalBackend:
         return self._answers[request]
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
-        self._begin(lane, request, stopped)
+        with capturing_until(stopped):
+            self._begin(lane, request, stopped)
         if not self._warmed or lane in self._warmed:  # not between two lanes that are compared
             self._warmed.clear()
             # Chosen after the first rounds: before them caches are cold, and the browser renders the press of Run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from playground.decoding.runners import graphs as module
-from playground.decoding.runners.graphs import Graphs, cuda_capture
+from playground.decoding.runners.graphs import Graphs, capturing_until, cuda_capture
 
 VOID = "operation failed due to a previous error during capture"
 
@@ -23,18 +24,25 @@ class Cuda:
         notes: where work ran: device and stream. A replay is a note, too.
         pools: of the captures.
         capturing: pools that the allocator serves.
+        shares: how many graphs hold a share of each pool, those that still exist or failed.
+        cached: whether memory is cached, which a capture cannot take.
+        waited: whether the outer stream has waited for the side stream.
     """
 
     def __init__(self) -> None:
         self.current = "cuda:0", "default"
         self.notes, self.pools, self.capturing = [], [], []
-        self.in_capture = self.void = False
+        self.in_capture = self.void = self.cached = self.waited = False
+        self.shares: Counter[object] = Counter()
         cuda = self
 
         class CUDAGraph:
             def capture_begin(self, pool, capture_error_mode):
                 if cuda.capturing:
                     raise RuntimeError("the allocator is capturing already")
+                assert not cuda.cached
+                self.pool, self.ended = pool, False
+                cuda.shares[pool] += 1
                 cuda.pools.append(pool)
                 cuda.capturing.append(pool)
                 cuda.in_capture, cuda.void = True, False
@@ -44,6 +52,10 @@ class Cuda:
                 if cuda.void:
                     raise RuntimeError(VOID)
                 cuda.capturing.clear()
+                self.ended = True
+
+            def __del__(self):
+                cuda.shares[self.pool] -= self.ended
 
             def replay(self):
                 cuda.notes.append("replay")
@@ -54,7 +66,14 @@ class Cuda:
         return SimpleNamespace(at=(str(device), "side"), wait_stream=lambda other: None)
 
     def current_stream(self, device):
-        return SimpleNamespace(at=(str(device), "default"), wait_stream=lambda other: None)
+        def wait_stream(other):
+            self.waited = True
+
+        return SimpleNamespace(at=(str(device), "default"), wait_stream=wait_stream)
+
+    def empty_cache(self):
+        assert not self.in_capture
+        self.cached = False
 
     def graph_pool_handle(self):
         return object()
@@ -71,6 +90,7 @@ class Cuda:
             self.current = before
 
     def work(self) -> None:
+        self.cached = True
         self.notes.append((*self.current, "capture") if self.in_capture else self.current)
 
     def forbidden(self) -> None:
@@ -86,9 +106,13 @@ def cuda(monkeypatch):
             raise RuntimeError("not recording to this pool")
         cuda.capturing.remove(pool)
 
+    def release(device: int, pool: object) -> None:
+        cuda.shares[pool] -= 1
+
     cuda = Cuda()
     monkeypatch.setattr(torch, "cuda", cuda)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", release, raising=False)
     module._side_stream.cache_clear()
     yield cuda
     module._side_stream.cache_clear()
@@ -138,6 +162,7 @@ def test_a_capture_that_fails_says_why_and_leaves_the_device_usable(cuda):
     other.prepare(1, cuda.work)
     other.run(1, cuda.work)
     assert not other.failure and cuda.notes[-1] == "replay", "another model's captures go on"
+    assert [cuda.shares[pool] for pool in dict.fromkeys(cuda.pools)] == [0, 1], "what failed holds no memory"
 
 
 def test_a_capture_whose_end_alone_fails_is_left_as_well(cuda):
@@ -146,6 +171,27 @@ def test_a_capture_whose_end_alone_fails_is_left_as_well(cuda):
 
     graphs, other = compiled(), compiled()
     graphs.prepare(1, spoilt)
-    assert graphs.failure == VOID
+    assert graphs.failure == VOID and not any(cuda.shares.values())
     other.prepare(1, cuda.work)
     assert not other.failure
+
+
+def test_after_a_warm_up_that_fails_later_work_waits_for_what_it_left(cuda):
+    def broken() -> None:
+        raise ValueError("no such expert")
+
+    graphs = compiled()
+    graphs.prepare(1, broken)
+    assert graphs.failure == "no such expert" and cuda.waited
+
+
+def test_no_capture_begins_once_the_run_is_stopped(cuda):
+    graphs = compiled()
+    with capturing_until(lambda: len(cuda.pools) == 2):
+        for key in range(5):
+            graphs.prepare(key, cuda.work)
+    assert [graphs.lacks(key) for key in range(5)] == [False, False, True, True, True] and not graphs.failure
+    graphs.run(3, cuda.work)
+    assert cuda.notes[-1] == cuda.current, "what is not captured runs as it is"
+    graphs.prepare(3, cuda.work)
+    assert not graphs.lacks(3)

@@ -8,8 +8,9 @@ for the device.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 from weakref import WeakSet
@@ -20,6 +21,20 @@ Work = Callable[[], None]
 Capture = Callable[[Work], Work]
 
 WARM_UP = 2  # runs before a capture, in which libraries choose their kernels and allocate their workspaces
+
+
+_stopped: ContextVar[Callable[[], bool]] = ContextVar("stopped", default=lambda: False)
+
+
+@contextmanager
+def capturing_until(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Captures nothing more in this context once `stopped` returns True: a set of captures takes seconds, and the next
+    run makes those that are missing."""
+    before = _stopped.set(stopped)
+    try:
+        yield
+    finally:
+        _stopped.reset(before)
 
 
 class Graphs:
@@ -46,8 +61,9 @@ class Graphs:
         return self._capture is not None and key not in self._replays
 
     def prepare(self, key: Hashable, work: Work) -> None:
-        """Captures `work` under `key`. This runs it WARM_UP times, which the buffers must allow."""
-        if not self._capture or key in self._replays:
+        """Captures `work` under `key`, unless the run has been stopped. This runs it WARM_UP times, which the buffers
+        must allow."""
+        if not self._capture or key in self._replays or _stopped.get()():
             return
         start = time.perf_counter()
         try:
@@ -89,12 +105,15 @@ def cuda_capture(device: torch.device) -> Capture:
         if not alive:  # the pool of deleted graphs cannot be used again
             pool = torch.cuda.graph_pool_handle()
         side.wait_stream(outer)
-        with torch.cuda.stream(side):  # its device becomes the current one
-            for _ in range(WARM_UP):
-                work()
-            torch.cuda.synchronize(device)
-            graph = _recorded(work, pool, device)
-        outer.wait_stream(side)
+        try:
+            with torch.cuda.stream(side):  # its device becomes the current one
+                for _ in range(WARM_UP):
+                    work()
+                torch.cuda.synchronize(device)
+                torch.cuda.empty_cache()  # a capture can take no memory that is cached for other work
+                graph = _recorded(work, pool, device)
+        finally:
+            outer.wait_stream(side)  # a warm-up that raised may have left work there that uses the buffers
         alive.add(graph)
         return graph.replay
 
@@ -123,8 +142,10 @@ def _recorded(work: Work, pool: Any, device: torch.device) -> torch.cuda.CUDAGra
         graph.capture_end()
     except BaseException:
         # Where the end of a capture raises, torch 2.8 to 2.12 continue to allocate for it, and every later capture and
-        # `empty_cache` of the process fails. Elsewhere there is nothing to end, and this raises.
+        # `empty_cache` of the process fails. The graph, which has not ended, does not give its share of the pool back
+        # either. Elsewhere there is nothing to end, and this raises.
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(device.index or 0, pool)
+            torch._C._cuda_releasePool(device.index or 0, pool)
         raise
     return graph
