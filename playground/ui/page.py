@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -106,28 +105,28 @@ def build(
         publish(page, events, past, pairs, waiting)
         api.publish_watch(page, events, past, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
-    models = Models(pairs, default, fits)
-    started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
-    for kind in KINDS.values():
-        with _room(page, kind.name):
+        models = Models(pairs, default, fits)
+        started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
+        for kind in KINDS.values():
+            _begin(page, kind.name)
             experiment_tab.build(page, kind, experiments, models, started)
-    with _room(page, "servers"):
+        _begin(page, "servers")
         servers_tab.build(page, access, own, events.turns)
-    with _room(page, "history"):
+        _begin(page, "history")
         history_tab.build(page, past, access)
-    with _room(page, rooms.DOCS):
+        _begin(page, rooms.DOCS)
         docs.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = LOOKS_EVERY_S
     return page
 
 
-@contextmanager
-def _room(page: gr.Blocks, path: str) -> Iterator[None]:
-    """Opens a further page at this address, under the links to the rooms."""
-    with page.route(path, show_in_navbar=False):
-        rooms.lay_out(path)
-        yield
+def _begin(page: gr.Blocks, path: str) -> None:
+    """Begins a further page at this address, under the links to the rooms. What is laid out next belongs to it.
+    Gradio's `route` would build the whole server anew at the end of each page."""
+    page.pages.append((path, path, False))
+    page.current_page = path
+    rooms.lay_out(path)
 
 
 def bounds(access: Access) -> dict[str, Any]:
