@@ -98,12 +98,12 @@ class LocalBackend:
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         with capturing_until(stopped):
             self._begin(lane, request, stopped)
-        if not self._warmed or lane in self._warmed:  # not between two lanes that are compared
-            self._warmed.clear()
-            # Chosen after the first rounds: before them caches are cold, and the browser renders the press of Run.
-            if self._choose_threads(self.models(lane)):
-                self._begin(lane, request, stopped)
-        self._warmed.append(lane)
+            if not self._warmed or lane in self._warmed:  # not between two lanes that are compared
+                self._warmed.clear()
+                # Chosen after the first rounds: before them caches are cold, and the browser renders the press of Run.
+                if self._choose_threads(self.models(lane)):
+                    self._begin(lane, request, stopped)
+            self._warmed.append(lane)
 
     def _begin(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         """Decodes the first rounds of the whole request: the first prefill of a length is slower and must not count for

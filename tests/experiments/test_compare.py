@@ -13,6 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from playground import metrics
 from playground.backends import local
 from playground.backends.local import LocalBackend
+from playground.decoding.runners import factory
+from playground.decoding.runners.graphs import Graphs
 from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone, Watch
@@ -23,6 +25,7 @@ from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.views import engines, facts, headline, markdown, report
+from tests.decoding.graphs import Recorder
 
 WEIGHTS = {"assistant": "tinier"}
 PAIR = Pair("tiny", "Tiny", "tiny", "assistant", lookahead=4, size_gb=0, weights=WEIGHTS, without=("suffix",))
@@ -371,6 +374,15 @@ def test_threads_are_chosen_after_the_first_rounds_which_come_again_if_the_numbe
     lane, request = standard_lane(PAIR), Request("The waves.", max_new_tokens=4)
     LocalBackend(store, PAIR).warm_up(lane, request, lambda: False)
     assert happened == expected
+
+
+def test_a_stop_while_a_lane_is_compiled_ends_its_captures(store, monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setattr(factory, "graphs_for", lambda device: Graphs("recorded", recorder))
+    store = TinyStore(replace(store.target, static={}), store.assistant)
+    backend, request = LocalBackend(store, PAIR, compiled="on"), Request("The waves.", max_new_tokens=4)
+    backend.warm_up(standard_lane(PAIR), request, lambda: recorder.captures >= 2)
+    assert recorder.captures == 2
 
 
 @pytest.mark.parametrize("others", [1, 2, 3, 5])
