@@ -37,38 +37,6 @@ from playground.results.suite import (
     names_of,
 )
 
-__all__ = [
-    "ALL",
-    "KINDS",
-    "STANDARD",
-    "BenchResult",
-    "Differing",
-    "Estimated",
-    "Failure",
-    "Interval",
-    "LaneCheck",
-    "LaneDepths",
-    "LoadResult",
-    "LosslessResult",
-    "Measurement",
-    "OfSuites",
-    "Point",
-    "Predicted",
-    "QuestionResult",
-    "Recommendation",
-    "Result",
-    "Row",
-    "SuiteResult",
-    "Summary",
-    "SweepResult",
-    "TrafficResult",
-    "from_json",
-    "load",
-    "names_of",
-    "rates_of",
-    "to_json",
-]
-
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult
 Result = OfSuites | LosslessResult | LoadResult | BenchResult
 CHOOSE = (

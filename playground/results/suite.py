@@ -14,6 +14,8 @@ from playground.metrics import (
     PositionAcceptance,
     SegmentFigures,
     Timed,
+    acceptance_rate,
+    mean_accepted_length,
 )
 from playground.trace import Environment, Trace
 
@@ -69,6 +71,18 @@ class Row:
     def timed(self) -> Timed:
         seconds = self.runs_s or (self.seconds,)
         return Timed(self.runs_tokens or (self.tokens,) * len(seconds), seconds)
+
+    @property
+    def total_s(self) -> float:
+        return self.seconds
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        return mean_accepted_length(self.tokens, self.passes)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return acceptance_rate(self.accepted, self.drafted)
 
     @property
     def tokens_per_s(self) -> float:

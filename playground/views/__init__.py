@@ -4,5 +4,3 @@ The modules named here are the kinds of results. Each registers its `report.of`.
 """
 
 from playground.views import comparison, load, lossless, recommend, suite, sweep, traffic
-
-__all__ = ["comparison", "load", "lossless", "recommend", "suite", "sweep", "traffic"]

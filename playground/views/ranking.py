@@ -5,13 +5,13 @@ Page, terminal and report share it. A best lane is named only where it is clear.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from playground import ranked
-from playground.format import UNKNOWN, count, number, percent, ratio
+from playground.format import UNKNOWN, count, milliseconds, number, percent, ratio, seconds
 from playground.lane import LOCAL, Lane, label
 from playground.ranked import Ranked
-from playground.results import STANDARD, SuiteResult, names_of
+from playground.results import STANDARD, Row, SuiteResult, Summary, names_of
 from playground.views import engines
 from playground.views.engines import Settings
 from playground.views.table import Table
@@ -20,6 +20,25 @@ HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per pass", "accepte
 FEW = "too few prompts and runs for ranges, so none is called best"
 BEST, TIED, FASTER, SLOWER = "best", "tie", "faster", "slower"
 SHOWN = 3  # lanes that tie which a sentence names
+FIGURES: Mapping[str, Callable[[Row | Summary], str]] = {  # the columns of every table of a suite, in their order
+    "TTFT": lambda it: milliseconds(it.ttft_s),
+    "total": lambda it: seconds(it.total_s),
+    "tokens/s": lambda it: number(it.tokens_per_s, 1),
+    "P50 between tokens": lambda it: milliseconds(it.p50_s),
+    "P95 between tokens": lambda it: milliseconds(it.p95_s),
+    "mean accepted length": lambda it: number(it.mean_accepted_length),
+    "accepted": lambda it: percent(it.acceptance_rate),
+}
+
+
+def figures(of: Row | Summary, *columns: str) -> tuple[str, ...]:
+    """Return the cells of a prompt, or of a lane over several, under these columns; without any, under all."""
+    return tuple(FIGURES[column](of) for column in columns or FIGURES)
+
+
+def identical(summary: Summary) -> str:
+    """Return how many outputs are standard decoding's, such as "7 of 8"."""
+    return f"{summary.identical} of {summary.prompts}"
 
 
 def table(result: SuiteResult) -> Table:
@@ -34,10 +53,8 @@ def table(result: SuiteResult) -> Table:
                 said[at.lane],
                 "" if plain else ratio(at.speedup, at.interval),
                 engine.get(at.lane, UNKNOWN),
-                number(it.mean_accepted_length),
-                percent(it.acceptance_rate),
-                number(it.tokens_per_s, 1),
-                "" if plain else f"{it.identical} of {it.prompts}",
+                *figures(it, "mean accepted length", "accepted", "tokens/s"),
+                "" if plain else identical(it),
             )
         )
     prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from playground import metrics
-from playground.format import NO_DIFFERENCE, count, number, ratio
+from playground.format import NO_DIFFERENCE, count, ratio
 from playground.lane import LOCAL, Lane, label
 from playground.ranked import Ranked
 from playground.results import STANDARD, Recommendation, names_of
@@ -82,7 +82,7 @@ def table(result: Recommendation) -> Table:
         found, at = of.of(name), gave[stage][name]
         chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
         mark = "chosen" if chosen else TIED if stage == "refined" and name in result.ties else ""
-        figures = number(found.tokens_per_s, 1), number(found.mean_accepted_length)
+        figures = ranking.figures(found, "tokens/s", "mean accepted length")
         rows.append((names[name], stage, mark, ratio(at.speedup, at.interval), engine[name], *figures))
     columns = ("drafter", "stage", "verdict", "speed-up", "runs in", "tokens/s", "mean accepted length")
     return Table("What was tried", columns, tuple(rows), numbers=4)

@@ -12,11 +12,8 @@ from playground.format import (
     UNKNOWN,
     beginning,
     count,
-    milliseconds,
     number,
-    percent,
     ratio,
-    seconds,
     span,
 )
 from playground.lane import label, together, verified_by
@@ -119,19 +116,15 @@ def by_category(result: SuiteResult) -> Table:
     """Return a row for each lane and category."""
     return Table(
         "By category",
-        ("lane", "category", "prompts", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
-         "mean accepted length", "accepted", "median", "macro", "pooled", "identical"),
+        ("lane", "category", "prompts", *ranking.FIGURES, "median", "macro", "pooled", "identical"),
         tuple(_summary(it, names_of(result.lanes)) for it in result.summaries),
         numbers=12,
-    )  # fmt: skip
+    )
 
 
 def by_prompt(result: SuiteResult) -> Table:
     """Return a row for each lane and prompt; a prompt that failed has its error instead of figures."""
-    columns = (
-        "prompt", "category", "lane", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
-        "mean accepted length", "accepted", "speed-up", "identical",
-    )  # fmt: skip
+    columns = ("prompt", "category", "lane", *ranking.FIGURES, "speed-up", "identical")
     names = names_of(result.lanes)
     rows = [(row.question, _row(row, result.prompts, names)) for row in result.rows]
     for failure in result.failures:
@@ -196,33 +189,22 @@ def _summary(summary: Summary, names: Mapping[str, str]) -> tuple[str, ...]:
         names.get(summary.lane, summary.lane),
         summary.category,
         str(summary.prompts),
-        milliseconds(summary.ttft_s),
-        seconds(summary.total_s),
-        number(summary.tokens_per_s, 1),
-        milliseconds(summary.p50_s),
-        milliseconds(summary.p95_s),
-        number(summary.mean_accepted_length, 2),
-        percent(summary.acceptance_rate),
+        *ranking.figures(summary),
         "" if plain else median,
         "" if plain else number(summary.macro, 2),
         "" if plain else pooled,
-        "" if plain else f"{summary.identical} of {summary.prompts}",
+        "" if plain else ranking.identical(summary),
     )
 
 
 def _row(row: Row, prompts: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
-    plain = row.lane == STANDARD
+    plain, (ttft, *later) = row.lane == STANDARD, ranking.figures(row)
     return (
         _prompt(row.question, row.turn, prompts),
         row.category,
         names.get(row.lane, row.lane),
-        milliseconds(row.ttft_s) + (f" ({row.reused:,} tokens from cache)" if row.reused else ""),
-        seconds(row.seconds),
-        number(row.tokens_per_s, 1),
-        milliseconds(row.p50_s),
-        milliseconds(row.p95_s),
-        number(metrics.mean_accepted_length(row.tokens, row.passes), 2),
-        percent(metrics.acceptance_rate(row.accepted, row.drafted)),
+        ttft + (f" ({row.reused:,} tokens from cache)" if row.reused else ""),
+        *later,
         "" if plain else ratio(row.speedup, row.interval),
         "" if plain else "yes" if row.identical else "no",
     )

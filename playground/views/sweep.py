@@ -187,10 +187,8 @@ def _row(point: Point, verdict: str, engine: str, *, predicted: bool) -> tuple[s
         *speedup,
         engine,
         number(summary.macro),
-        number(summary.tokens_per_s, 1),
-        number(summary.mean_accepted_length),
-        percent(summary.acceptance_rate),
-        f"{summary.identical} of {summary.prompts}",
+        *ranking.figures(summary, "tokens/s", "mean accepted length", "accepted"),
+        ranking.identical(summary),
     )
 
 
@@ -327,11 +325,10 @@ def _cells(summary: Summary | None) -> tuple[str, ...]:
     if summary is None:
         return (UNKNOWN,) * 5
     return (
-        number(summary.mean_accepted_length),
-        percent(summary.acceptance_rate),
+        *ranking.figures(summary, "mean accepted length", "accepted"),
         ratio(summary.overall, summary.interval),
-        number(summary.tokens_per_s, 1),
-        f"{summary.identical} of {summary.prompts}",
+        *ranking.figures(summary, "tokens/s"),
+        ranking.identical(summary),
     )
 
 
