@@ -6,10 +6,11 @@ power of two, if fewer are not reserved. A long prompt is read eagerly, over the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,17 +50,21 @@ class StaticModel:
     """A model with its static cache, its buffers and its graphs. It outlives the runs; one runner uses it at a time.
     The cache only grows: a shorter request uses the graphs of a longer one.
 
-    `user`: the runner that uses it.
+    Attributes:
+        whole: the model of which this one is the first layers; itself otherwise.
+        user: returns the runner whose entries the cache holds, if it still exists.
+        room: tokens of the longest sequence expected so far.
     """
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
         """Makes the static form of a model. `whole`: the model of which `model` is the first layers; None otherwise."""
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
-        self.user: object = None
+        self.whole = whole or self
+        self.user: Callable[[], Any] = lambda: None
+        self.room = 0
         self._count = len(layers_of(model) or ()) if whole else config.num_hidden_layers
         self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(self._count, LEAST)
-        self._whole = whole or self
         self._limit = context_of(config)
         self._views: dict[int, StaticModel] = {}
         self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
@@ -126,7 +131,7 @@ class StaticModel:
         """Grows the cache to at least `length` entries."""
         if length > self.cache.cursor.length:
             step = max(LEAST, _power_of_two(length) // STEPS)
-            self._whole.resize(-(-length // step) * step)
+            self.whole.resize(-(-length // step) * step)
 
     def resize(self, length: int) -> None:
         self.cache.resize(length)
