@@ -97,7 +97,9 @@ def trust(rig: Rig) -> Found:
 def _llama(rig: Rig) -> PreTrainedModel:
     torch.manual_seed(0)
     model: Any = LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2, num_hidden_layers=3))
-    return model.to(rig.device).eval()
+    model = model.to(rig.device).eval()
+    rig.prepare(model)
+    return model
 
 
 def _deepseek(rig: Rig) -> PreTrainedModel:

@@ -41,7 +41,7 @@ def passes(rig: Rig) -> Found:
                 columns = {"ms": ms, "ms with the host": rig.ms(run_pass), "% of bandwidth": 100 * share}
                 row = f"{name}, {width} of {context:,}"
                 yield "Captured passes", {row: columns | _by_kind(seen)}
-        how = {"captures, s": static.graphs.seconds, "failure": static.graphs.failure or "none"}
+        how = {"captures, s": static.graphs.seconds, "how": static.how}
         yield "Capturing", {name: how | _reserved()}
         del model, static, run_pass
     yield from _eager_pass(rig)
@@ -162,4 +162,4 @@ def experts(rig: Rig) -> Found:
     for width in (1, 4, 8, 16, 64):
         ms = rig.queued_ms(partial(_pass, runner, start, width))
         yield "Passes of a mixture", {name: {f"{width} tokens, ms": ms}}
-    yield "Capturing", {name: {"failure": static.graphs.failure or "none"}}
+    yield "Capturing", {name: {"how": static.how}}

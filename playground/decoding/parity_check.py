@@ -55,7 +55,7 @@ def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
     Raises:
         PlaygroundError: decoding with this drafter would not give the model's own output.
     """
-    how = runners.describe(loaded)
+    how = f"compiled: {runners.compiled}"
     if how not in loaded.proofs:
         loaded.proofs[how] = prove(lambda: runners(loaded), _limit(loaded))
     proof: Proof = loaded.proofs[how]
@@ -80,7 +80,7 @@ def check_assistant(loaded: LoadedModel, runners: Runners) -> None:
     Raises:
         PlaygroundError: the model's drafts would not be its own choices.
     """
-    how = f"{runners.describe(loaded)}, as an assistant"
+    how = f"compiled: {runners.compiled}, as an assistant"
     if how not in loaded.proofs:
         loaded.proofs[how] = prove_assistant(lambda: runners(loaded, "assistant"), _limit(loaded))
     if wrong := loaded.proofs[how]:

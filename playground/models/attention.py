@@ -16,6 +16,7 @@ keys of a group once for each of its query heads, row by row, and takes longer f
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -94,11 +95,37 @@ ALIGNED = 8  # elements; a mask whose rows start elsewhere is copied by torch in
 OTHER_KINDS = ("softcap", "position_bias", "cache")  # transformers' own function handles these kinds of attention
 
 
+@dataclass(frozen=True)
+class Span:
+    """The entries of a cache that the tokens of a pass see. A mask for `split_attention`, (1, 1, n, m), has it as the
+    attribute `span`.
+
+    Attributes:
+        origin: (1,) integer; every token sees all entries before it, and the mask says which it sees from there on.
+        end: (1,) integer, the end of the entries that any token sees.
+        positions: (n,) integer, of the tokens. None is before the first.
+    """
+
+    origin: Tensor
+    end: Tensor
+    positions: Tensor
+
+
 def grouped_sdpa(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Replaces transformers' `sdpa_attention_forward`, with equal results: [B, H, n, D] queries over [B, G, m, D] keys
     give [B, n, H, D]."""
+    span: Span | None = getattr(attention_mask, "span", None)
+    if span:
+        assert attention_mask is not None
+        if any(kwargs.get(kind) is not None for kind in OTHER_KINDS):
+            raise NotImplementedError("the kernel has neither softcap nor biases")
+        from playground.models.cuda.attention import split_attention
+
+        scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
+        seen = attention_mask[0, 0], span.origin, span.end, span.positions
+        return split_attention(query, key, value, *seen, scale), None
     rows, heads, positions, width = query.shape
     on_cpu = query.device.type == "cpu"
     # Causal over a prompt, or on a GPU a single token: torch's kernels without a mask do not repeat keys.

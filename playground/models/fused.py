@@ -8,12 +8,14 @@ rotates queries and keys together, and a norm is one kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import Cache
+from transformers.activations import SiLUActivation
 from transformers.models.llama.modeling_llama import (
     ALL_ATTENTION_FUNCTIONS,
     LlamaDecoderLayer,
@@ -42,22 +44,33 @@ class Norm(nn.Module):
     def __init__(self, weight: Tensor, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.detach(), requires_grad=False)
-        self._epsilon = epsilon
+        self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the norm, which the layer before may have computed with its last addition (`FusedLayer.kernels`)."""
         width = x.shape[-1:]
+        known = x.__dict__.get("normed")
+        if known and known[0] is self:
+            return known[1]
         if self.weight.dim() > 1:
-            return F.rms_norm(x, width, None, self._epsilon) * self.weight
-        return F.rms_norm(x, width, self.weight, self._epsilon)
+            return F.rms_norm(x, width, None, self.epsilon) * self.weight
+        return F.rms_norm(x, width, self.weight, self.epsilon)
 
 
 class FusedLayer(nn.Module):
     """A fused form of one of LAYERS, equal to it up to rounding.
 
+    Attributes:
+        kernels: the module models/cuda/layer.py where its kernels are used; None where torch's are.
+        following: the norm that is applied to the layer's output, in a tuple, since it is no part of the layer.
+
     Args:
         layer: the layer, whose parts are moved here.
         norm: the class of its norms.
     """
+
+    kernels: Any = None
+    following: tuple[Norm, ...] = ()
 
     def __init__(self, layer: Any, norm: type[Norm]) -> None:
         super().__init__()
@@ -94,21 +107,52 @@ class FusedLayer(nn.Module):
     ) -> Tensor:
         """Maps (rows, n, width) to (rows, n, width). The arguments are those that transformers' models pass to their
         layers."""
-        attention, heads, turned = self.self_attn, self._heads, self._turned
-        rows, n, _ = hidden_states.shape
+        attention, (rows, n, _) = self.self_attn, hidden_states.shape
         states = self.query_key_value(self.before_attention(hidden_states)).view(rows, n, -1, attention.head_dim)
+        query, key, value = self._query_key_value(states, position_embeddings, past_key_values)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager_attention_forward)
+        seen, _ = attend(attention, query, key, value, attention_mask, scaling=attention.scaling, **options)
+        hidden_states, normed = self._added(hidden_states, self.out(seen.reshape(rows, n, -1)), self.before_mlp)
+        added = self.down(self._activated(self.gate_up(normed)))
+        if not self.kernels or not self.following:
+            return hidden_states + added
+        hidden_states, normed = self._added(hidden_states, added, *self.following)
+        hidden_states.__dict__["normed"] = *self.following, normed
+        return hidden_states
+
+    def _query_key_value(
+        self, states: Tensor, position_embeddings: tuple[Tensor, Tensor], cache: Cache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns rotated queries, (rows, heads, n, head width), and the keys and values that they attend to."""
+        heads, turned, index = self._heads, self._turned, self.self_attn.layer_idx
+        entries = cache.layers[index] if cache is not None and index < len(cache.layers) else None
+        if self.kernels and getattr(entries, "at_fixed_addresses", False):
+            cos, sin = position_embeddings
+            weight, epsilon = (self.of_heads.weight, self.of_heads.epsilon) if self.of_heads else (None, 0.0)
+            into = entries.slots, entries.keys, entries.values
+            query = self.kernels.rotate_and_store(states[0], cos[0], sin[0], weight, epsilon, *into)
+            return query, *entries.visible
         queries_keys, value = states[:, :, :turned], states[:, :, turned:].transpose(1, 2)
         if self.of_heads:
             queries_keys = self.of_heads(queries_keys)
         queries_keys = rotate(queries_keys, *signed(*position_embeddings)).transpose(1, 2)
         query, key = queries_keys[:, :heads], queries_keys[:, heads:]
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, attention.layer_idx)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager_attention_forward)
-        seen, _ = attend(attention, query, key, value, attention_mask, scaling=attention.scaling, **options)
-        hidden_states = hidden_states + self.out(seen.reshape(rows, n, -1))
-        gate, up = self.gate_up(self.before_mlp(hidden_states)).chunk(2, dim=-1)
-        return hidden_states + self.down(self.activation(gate) * up)
+        if cache is not None:
+            key, value = cache.update(key, value, index)
+        return query, key, value
+
+    def _added(self, x: Tensor, delta: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+        """Returns x + delta, and its norm."""
+        if self.kernels:
+            return self.kernels.add_norm(x, delta, norm.weight, norm.epsilon)
+        x = x + delta
+        return x, norm(x)
+
+    def _activated(self, gate_up: Tensor) -> Tensor:
+        if self.kernels and isinstance(self.activation, nn.SiLU | SiLUActivation):
+            return self.kernels.silu_gate(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.activation(gate) * up
 
 
 def signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,6 +212,10 @@ def fuse(network: nn.Module, norm: type[Norm] = Norm) -> None:
                     model.layers[i] = FusedLayer(layer, norm)
             if hasattr(model.norm, "variance_epsilon"):  # an EAGLE-3 head's model has none
                 model.set_submodule("norm", fused_norm(model.norm, norm))
+            for layer, after in pairwise([*model.layers, model.norm]):
+                following = getattr(after, "before_attention", after)
+                if isinstance(layer, FusedLayer) and isinstance(following, Norm):
+                    layer.following = (following,)
 
 
 def fuse_and_join(network: nn.Module, device: torch.device) -> None:
@@ -182,6 +230,16 @@ def fuse_and_join(network: nn.Module, device: torch.device) -> None:
             for name in ("query_key_value", "gate_up"):
                 setattr(layer, name, getattr(layer, name).joined())
     torch.cuda.empty_cache()  # joined weights seldom fit into the gaps that the loaded ones left
+
+
+def use_kernels(network: nn.Module, ours: bool) -> None:
+    """Makes the fused layers of a network use the kernels of models/cuda/layer.py, or torch's."""
+    kernels = None
+    if ours:
+        from playground.models.cuda import layer as kernels
+    for layer in network.modules():
+        if isinstance(layer, FusedLayer):
+            layer.kernels = kernels
 
 
 def _linear_layers(network: nn.Module) -> Iterator[nn.Module]:

@@ -152,9 +152,7 @@ class ModelStore:
             return
         self._models = kept
         for model in self._models.values():
-            model.static.clear()  # it may hold layers that drafted for the model, as the caches of turns do
-            if isinstance(model, LoadedModel):
-                model.kept.clear()
+            model.static.clear()  # it may hold layers that drafted for the model
         self._checked.clear()
         _collect()
 

@@ -32,15 +32,11 @@ class Runners:
     room: int = 0
     widest: int = WIDTHS[-1]
 
-    def expect(self, prompt: int, new_tokens: int, drafted: int, *models: LoadedModel | LoadedDrafter) -> None:
+    def expect(self, prompt: int, new_tokens: int, drafted: int) -> None:
         """Prepares for a request of `prompt` and `new_tokens` tokens, of which at most `drafted` are verified in a
-        pass; so are the runners that an earlier turn left with `models`. For an answer of more than NEW_TOKENS a static
-        cache grows during the run."""
+        pass. For an answer of more than NEW_TOKENS a static cache grows during the run."""
         self.room = max(self.room, prompt + min(new_tokens, NEW_TOKENS))
         self.widest = max(self.widest, drafted + 1)
-        for static in (static for model in models for static in model.static.values()):
-            if isinstance(static, StaticModel):
-                static.room = max(static.room, self.room)
 
     def __call__(self, loaded: LoadedModel, use: str = "target") -> Runner:
         """Makes a runner with an empty cache. Its buffers and graphs are stored with the model, one set for each `use`:
@@ -58,8 +54,9 @@ class Runners:
             return "eager"
         if reason := why_eager(loaded.model):
             return f"eager: {reason}"
-        graphs = graphs_for(loaded.model.device) if "target" not in loaded.static else loaded.static["target"].graphs
-        return f"static cache, not compiled: {graphs.failure}" if graphs.failure else graphs.kind
+        if "target" in loaded.static:
+            return loaded.static["target"].how
+        return graphs_for(loaded.model.device).kind
 
     def seconds(self, *models: LoadedModel | LoadedDrafter) -> float | None:
         """Returns the seconds that capturing took; None if nothing was captured."""

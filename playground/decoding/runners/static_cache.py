@@ -6,7 +6,6 @@ masked, and overwritten by the next pass. Models that need another cache are nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
@@ -53,13 +52,27 @@ class FixedLayer(CacheLayerMixin):
         self.values = value_states.new_zeros(rows, heads, self._cursor.length, value_states.shape[-1])
         self.is_initialized = True
 
+    @property
+    def at_fixed_addresses(self) -> bool:
+        """True once a kernel can write the entries itself."""
+        return self.is_initialized
+
+    @property
+    def slots(self) -> Tensor:
+        """(n,), the entry of each token of the pass."""
+        return self._cursor.slots
+
+    @property
+    def visible(self) -> tuple[Tensor, Tensor]:
+        """The keys and values that attention reads."""
+        return self.keys[:, :, : self._cursor.read], self.values[:, :, : self._cursor.read]
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        at = self._cursor
-        self.keys.index_copy_(2, at.slots, key_states)
-        self.values.index_copy_(2, at.slots, value_states)
-        return self.keys[:, :, : at.read], self.values[:, :, : at.read]
+        self.keys.index_copy_(2, self.slots, key_states)
+        self.values.index_copy_(2, self.slots, value_states)
+        return self.visible
 
     # transformers calls these only in a pass without a mask, which is the prefill.
 
@@ -106,15 +119,6 @@ class StaticCache:
         """Sets all entries to 0. NaN would pass through the mask: 0 times NaN is NaN."""
         for entries in self.tensors:
             entries.zero_()
-
-    def copied(self, length: int) -> list[Tensor]:
-        """Returns copies of the first `length` entries, for `paste`."""
-        return [entries[:, :, :length].clone() for entries in self.tensors]
-
-    def paste(self, copied: Sequence[Tensor]) -> None:
-        """Sets the first entries to copies of them."""
-        for entries, copy in zip(self.tensors, copied, strict=True):
-            entries[:, :, : copy.shape[2]] = copy
 
     def resize(self, length: int) -> None:
         """Gives every layer `length` entries, and preserves those that fit."""

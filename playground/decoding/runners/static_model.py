@@ -6,11 +6,10 @@ power of two, if fewer are not reserved. A long prompt is read eagerly, over the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +18,13 @@ from transformers import PreTrainedModel
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, Inputs, additive, ancestry, width_of, widths_up_to
 from playground.decoding.runners.capture import watched_modules, watching
+from playground.decoding.runners.fast_paths import Paths, choose_paths
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.runners.static_network import StaticBlock, StaticLayer
 from playground.decoding.transfer import to_device
-from playground.models.attention import context_of, layers_of
+from playground.models.attention import Span, context_of, layers_of
+from playground.models.fused import use_kernels
 
 LEAST = 256  # entries of a cache, which grows by no fewer
 STEPS = 8  # lengths in a power of two that a cache can have, few so that requests of about one length share graphs
@@ -51,20 +52,19 @@ class StaticModel:
     The cache only grows: a shorter request uses the graphs of a longer one.
 
     Attributes:
-        whole: the model of which this one is the first layers; itself otherwise.
-        user: returns the runner whose entries the cache holds, if it still exists.
-        room: tokens of the longest sequence expected so far.
+        user: the runner that uses it.
+        paths: the kernels of its passes, chosen before the first one.
     """
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
         """Makes the static form of a model. `whole`: the model of which `model` is the first layers; None otherwise."""
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
-        self.whole = whole or self
-        self.user: Callable[[], Any] = lambda: None
-        self.room = 0
+        self.user: object = None
+        self.paths = Paths()
         self._count = len(layers_of(model) or ()) if whole else config.num_hidden_layers
         self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(self._count, LEAST)
+        self._whole = whole or self
         self._limit = context_of(config)
         self._views: dict[int, StaticModel] = {}
         self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
@@ -112,9 +112,32 @@ class StaticModel:
         """Allocates `length` entries, and captures the missing passes of up to `widest` tokens. Entries from `start` on
         are free."""
         self.reserve(length)
+        self._whole.choose()
+        self.capture(start, widths_up_to(widest))
+
+    def choose(self) -> None:
+        """Allocates the cache and chooses the kernels, once."""
         if not self.cache.allocated:
             self.wide([0], keep=1)
-        for width in widths_up_to(widest):
+            self.use(choose_paths(self))
+
+    def use(self, paths: Paths) -> None:
+        """Makes passes use these kernels. Passes are to be captured again."""
+        self.paths = paths
+        use_kernels(self.model, paths.layers)
+        self.graphs.clear()
+
+    @property
+    def how(self) -> str:
+        """How passes are run, in words, such as "compiled (CUDA graphs), with fused layers"."""
+        if self.graphs.failure:
+            return f"static cache, not compiled: {self.graphs.failure}"
+        used, refused = self.paths.names, self.paths.refused
+        return self.graphs.kind + (f", with {used}" if used else "") + (f"; {refused}" if refused else "")
+
+    def capture(self, start: int, widths: Iterable[int]) -> None:
+        """Captures the missing passes of these widths, and the moves after them. Entries from `start` on are free."""
+        for width in widths:
             buffers, end = self._of(width), start + width
             while end <= self.cache.cursor.length:
                 read = self._read(end)
@@ -131,7 +154,7 @@ class StaticModel:
         """Grows the cache to at least `length` entries."""
         if length > self.cache.cursor.length:
             step = max(LEAST, _power_of_two(length) // STEPS)
-            self.whole.resize(-(-length // step) * step)
+            self._whole.resize(-(-length // step) * step)
 
     def resize(self, length: int) -> None:
         self.cache.resize(length)
@@ -175,8 +198,10 @@ class StaticModel:
         return self._count, "move", width
 
     def _read(self, end: int) -> int:
-        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1."""
-        return min(max(LEAST, _power_of_two(end)), self.cache.cursor.length)
+        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1. `split_attention`
+        itself reads no more than needed."""
+        length = self.cache.cursor.length
+        return length if self._whole.paths.attention else min(max(LEAST, _power_of_two(end)), length)
 
     def _of(self, width: int) -> Buffers:
         if width not in self._buffers:
@@ -197,13 +222,17 @@ class StaticModel:
         """Runs the work that is captured, which reads and writes the buffers alone."""
         buffers, entries = self._buffers[width], self._entries[:read]
         ids, positions, slots = buffers.inputs.rows
-        mask = buffers.among.rows.new_zeros(width, read)
-        mask.masked_fill_(entries >= slots[:1], torch.finfo(mask.dtype).min)
-        mask.index_copy_(1, slots, buffers.among.rows)
+        if self._whole.paths.attention:
+            mask = buffers.among.rows[None, None]
+            mask.span = Span(slots[:1], slots[-1:] + 1, positions)  # type: ignore[attr-defined]
+        else:
+            mask = buffers.among.rows.new_zeros(1, 1, width, read)
+            mask.masked_fill_(entries >= slots[:1], torch.finfo(mask.dtype).min)
+            mask.index_copy_(3, slots, buffers.among.rows[None, None])
         out = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
-            attention_mask=mask[None, None],
+            attention_mask=mask,
             past_key_values=self.cache.states,
             use_cache=True,
         )

@@ -1,0 +1,147 @@
+"""Decides which of our CUDA kernels a model uses: those that agree with torch's on this device and are faster there.
+
+Nobody can try every card, driver and model. So before a static model is first used, its passes run with torch's
+kernels, uncaptured, and with each choice of ours, captured: as a chain and as a tree, after few entries, where each one
+counts, and after many. A kernel that fails, differs or is slower is not used, and the trace says why.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from playground.decoding.runners.graphs import graphs_for
+from playground.models.attention import GROUPED
+from playground.models.fused import FusedLayer
+
+if TYPE_CHECKING:
+    from playground.decoding.runners.static_model import StaticModel
+
+DEVICES = ("cuda",)
+TREE = (-1, 0, 0, 1, 1, 2, 5)  # parents of tokens after the first
+FEW, MANY = (0, 1, 3), 512  # entries before a pass; the passes after MANY are timed
+WIDTHS = (1, 8)  # tokens of a pass
+SHARP = 3.0  # standard deviation of the keys, so that a few of many entries have most of the attention
+REPEATS = 9
+# The most that logits may differ, as a share of what those of different texts differ by.
+FINE, COARSE = 1e-3, 0.05
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Which kernels of ours a static model uses.
+
+    Attributes:
+        attention: `split_attention` for passes that verify.
+        layers: the kernels of models/cuda/layer.py.
+        refused: why others are not used, in words; "" if there are none.
+    """
+
+    attention: bool = False
+    layers: bool = False
+    refused: str = ""
+
+    @property
+    def names(self) -> str:
+        """The kernels in words, such as "split-key attention and fused layers"; "" for torch's."""
+        return " and ".join(["split-key attention"] * self.attention + ["fused layers"] * self.layers)
+
+
+def choose_paths(static: StaticModel) -> Paths:
+    """Returns the fastest kernels that agree with torch's. Takes about a second, and overwrites the cache."""
+    possible = _possible(static)
+    if not possible:
+        return Paths()
+    graphs = static.graphs
+    try:
+        return _fastest(static, possible)
+    finally:
+        static.graphs = graphs
+
+
+def _fastest(static: StaticModel, possible: Sequence[Paths]) -> Paths:
+    many = min(MANY, static.cache.cursor.length - WIDTHS[-1])
+    expected, other = _logits(static, many), _logits(static, many, shift=1)
+    try:
+        plain = _captured(static, Paths(), many)
+    except RuntimeError:  # nothing can be captured here, and the captures that follow say why
+        return Paths()
+    best, best_s, refused = Paths(), plain, []
+    for paths in possible:
+        try:
+            seconds = _captured(static, paths, many)
+            found = _logits(static, many)
+        except Exception as error:  # compilers and drivers raise exceptions of any type
+            refused.append(f"{paths.names} failed: {' '.join(str(error).split())[:120] or type(error).__name__}")
+            continue
+        differs = max(
+            float((ours - theirs).norm() / (unlike - theirs).norm())
+            for ours, theirs, unlike in zip(found, expected, other, strict=True)
+        )
+        if not differs <= (FINE if static.model.dtype == torch.float32 else COARSE):
+            refused.append(f"{paths.names} gave other logits than torch's kernels (by {differs:.2g})")
+        elif any(ours > theirs for ours, theirs in zip(seconds, plain, strict=True)):
+            refused.append(f"{paths.names} took longer than torch's kernels")
+        elif sum(seconds) < sum(best_s):
+            best, best_s = paths, seconds
+    return replace(best, refused="; ".join(refused))
+
+
+def _possible(static: StaticModel) -> list[Paths]:
+    model = static.model
+    if model.device.type not in DEVICES or not find_spec("triton"):
+        return []
+    attention = model.config._attn_implementation == GROUPED
+    layers = any(isinstance(layer, FusedLayer) for layer in model.modules())
+    every = [Paths(attention, layers), Paths(attention=attention), Paths(layers=layers)]
+    return list(dict.fromkeys(paths for paths in every if paths.names))
+
+
+def _logits(static: StaticModel, many: int, shift: int = 0) -> list[Tensor]:
+    """Returns the logits of passes over random tokens, after 0, 1, 3 and `many` random entries. `shift`: what is added
+    to their ids."""
+    numbers, noise = random.Random(0), torch.Generator(static.model.device).manual_seed(0)
+    for layer in static.cache.layers:
+        layer.keys.normal_(std=SHARP, generator=noise)
+        layer.values.normal_(generator=noise)
+    vocab_size = static.model.config.get_text_config(decoder=True).vocab_size
+    passes = [(width, start, ()) for width in WIDTHS for start in (*FEW, many)]
+    passes += [(1 + len(TREE), start, TREE) for start in (FEW[-1], many)]
+    logits = []
+    for tokens, start, tree in passes:
+        ids = [(numbers.randrange(vocab_size) + shift) % vocab_size for _ in range(tokens)]
+        logits.append(static.narrow(ids, start, tree)[0].clone())
+    return logits
+
+
+def _captured(static: StaticModel, paths: Paths, many: int) -> tuple[float, ...]:
+    """Captures passes of WIDTHS anew with these kernels, and returns the seconds of each after `many` entries.
+
+    Raises:
+        RuntimeError: a capture failed.
+    """
+    static.graphs = graphs_for(static.model.device)
+    static.use(paths)
+    static.capture(0, WIDTHS)
+    if static.graphs.failure:
+        raise RuntimeError(static.graphs.failure)
+    return tuple(_seconds(static, width, many) for width in WIDTHS)
+
+
+def _seconds(static: StaticModel, width: int, many: int) -> float:
+    """Returns the median time of a pass of `width` tokens after `many` entries."""
+    taken = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        static.narrow([0] * width, many)
+        torch.cuda.synchronize(static.model.device)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)

@@ -1,0 +1,166 @@
+"""Which kernels are chosen, with torch in their place: right ones, wrong ones, slow ones, ones that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+pytest.importorskip("triton")
+
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.runners import fast_paths
+from playground.decoding.runners.fast_paths import Paths
+from playground.decoding.runners.graphs import graphs_for
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_model import StaticModel
+from playground.models import fused
+from playground.models.attention import attend_by_groups
+from playground.models.cuda import attention, layer
+from tests.decoding import real
+from tests.decoding.test_static import eagle3_head
+from tests.models.test_cuda_kernels import attended
+
+BOTH = Paths(attention=True, layers=True)
+
+
+def add_norm(x: Tensor, delta: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    return x + delta, F.rms_norm(x + delta, weight.shape, weight, epsilon)
+
+
+def rotate_and_store(
+    states: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, epsilon: float, slots: Tensor, *cache: Tensor
+) -> Tensor:
+    key, value = cache
+    turned, groups = states[:, : -key.shape[1]], key.shape[1]
+    if weight is not None:
+        turned = F.rms_norm(turned, turned.shape[-1:], None, epsilon) * weight
+    turned = fused.rotate(turned[None], *fused.signed(cos[None], sin[None]))[0].transpose(0, 1)
+    key[0].index_copy_(1, slots, turned[-groups:])
+    value[0].index_copy_(1, slots, states[:, -groups:].transpose(0, 1))
+    return turned[None, :-groups]
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(fast_paths, "DEVICES", ("cpu",))
+    monkeypatch.setattr(attention, "split_attention", attended)
+    monkeypatch.setattr(layer, "add_norm", add_norm)
+    monkeypatch.setattr(layer, "silu_gate", lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1])
+    monkeypatch.setattr(layer, "rotate_and_store", rotate_and_store)
+    yield
+
+
+@pytest.fixture
+def model() -> PreTrainedModel:
+    model = real.llama(0, 3)
+    attend_by_groups(model, model.device)
+    fused.fuse(model)
+    return model
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, ours: float, theirs: float = 1.0) -> None:
+    """Makes passes with our kernels take `ours` seconds, and those with torch's `theirs`."""
+
+    def seconds(static: StaticModel, width: int, many: int) -> float:
+        return ours - 0.01 * (static.paths == BOTH) if static.paths.names else theirs
+
+    monkeypatch.setattr(fast_paths, "_seconds", seconds)
+
+
+def chosen(model: PreTrainedModel) -> StaticModel:
+    static = StaticModel(model, graphs_for(model.device))
+    with torch.inference_mode():
+        static.prepare(0, 600, 8)
+    return static
+
+
+def test_kernels_that_agree_and_are_faster_are_used(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, ours=0.5)
+    static = chosen(model)
+    assert static.paths == BOTH
+    assert static.how.endswith("with split-key attention and fused layers")
+
+
+def test_kernels_that_are_slower_are_not(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, ours=1.5)
+    static = chosen(model)
+    assert not static.paths.names and "longer" in static.how
+
+
+def one_entry_less(*args: Any) -> Tensor:
+    """Attention that does not see the first entry."""
+    return attended(args[0], args[1][:, :, 1:], args[2][:, :, 1:], args[3], args[4] - 1, args[5] - 1, *args[6:])
+
+
+def chains_alone(query: Tensor, key: Tensor, value: Tensor, among: Tensor, *args: Any) -> Tensor:
+    """Attention that takes a tree for a chain."""
+    n = len(among)
+    chain = torch.zeros(n, n).masked_fill(torch.ones(n, n).triu(1).bool(), torch.finfo(among.dtype).min)
+    return attended(query, key, value, chain, *args)
+
+
+def no_half(states: Tensor, cos: Tensor, sin: Tensor, *args: Any) -> Tensor:
+    """Rotates by the wrong sign."""
+    return rotate_and_store(states, cos, -sin, *args)
+
+
+def fails(*args: Any) -> Tensor:
+    raise RuntimeError("no kernel image is available")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "wrong", "left"),
+    [
+        (attention, "split_attention", one_entry_less, Paths(layers=True)),
+        (attention, "split_attention", chains_alone, Paths(layers=True)),
+        (attention, "split_attention", fails, Paths(layers=True)),
+        (layer, "rotate_and_store", no_half, Paths(attention=True)),
+        (layer, "add_norm", fails, Paths(attention=True)),
+    ],
+)
+def test_a_wrong_kernel_is_left_out_and_named(
+    model: PreTrainedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    wrong: Callable[..., Tensor],
+    left: Paths,
+) -> None:
+    clock(monkeypatch, ours=0.5)
+    monkeypatch.setattr(module, name, wrong)
+    static = chosen(model)
+    assert (static.paths.attention, static.paths.layers) == (left.attention, left.layers)
+    assert static.paths.refused and static.paths.refused in static.how
+
+
+@pytest.mark.parametrize("way", ["none", "chain", "tree"])
+@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8, top_p=0.9)], ids=["greedy", "sampled"])
+def test_all_ways_of_drafting_give_the_same_text(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, way: str, sampling: dict[str, float]
+) -> None:
+    head, texts = eagle3_head(model), []
+    make = (lambda target: NoDrafter()) if way == "none" else real.over(head, way)
+    for paths in (Paths(), BOTH):
+        monkeypatch.setattr("playground.decoding.runners.static_model.choose_paths", lambda _, paths=paths: paths)
+        static = StaticModel(model, graphs_for(model.device))
+        monkeypatch.setattr(real, "EagerRunner", lambda _, static=static: StaticRunner(static, 96))
+        rounds = [
+            real.rounds_of(model, make, prompt, lookahead=5, max_new_tokens=30, ends=(), **sampling)
+            for prompt in real.prompts(2)
+        ]
+        texts.append([real.ids_of(each) for each in rounds])
+    assert texts[0] == texts[1]
+
+
+def test_a_text_of_another_length_needs_no_other_graph(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length is on the device: one captured pass of each width serves all."""
+    clock(monkeypatch, ours=0.5)
+    static = chosen(model)
+    ends = range(8, static.cache.cursor.length, 50)
+    assert len({static._key(8, static._read(end)) for end in ends}) == 1
