@@ -11,7 +11,7 @@ from playground.lane import Lane, Request
 from playground.metrics.load import Answered, Counts, Level, Limits, Reading, crossing, gains, is_good, points, window
 from playground.results import LoadResult
 from playground.trace import Environment
-from playground.views import load, result_file
+from playground.views import load, report
 from playground.views import monitor as serving
 
 LIMITS = Limits(ttft_s=0.5, tpot_s=0.1)
@@ -112,7 +112,7 @@ def test_the_charts_have_a_line_for_each_lane():
             "base",
             "&lt;b&gt;spec",
         ] and not figure.layout.showlegend
-    page = result_file.build_page(result, "mine")
+    page = report.page(result, "mine")
     assert page.startswith("<!doctype html>") and "<b>spec" not in page and "Time to first token" in page
 
 

@@ -31,7 +31,8 @@ from playground.settings import SAMPLING, SETTINGS, flag
 from playground.ui import page
 from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.prefill import from_address, from_lane, updates
-from playground.views import compared, markdown, run_details
+from playground.views import compared, run_details
+from playground.views.comparison import repeat
 from tests.backends import stand_in
 from tests.ui import fakes
 
@@ -155,7 +156,7 @@ class TestASamplingSettingIsKnownTo:
 
     def test_the_terminal_and_the_command_that_repeats_a_run(self, name, value):
         assert getattr(parsed(f"{flag(name)}={value}"), name) == value
-        assert f"{flag(name)}={value}" in markdown.repeat(fakes.comparison(**{name: value}), [])
+        assert f"{flag(name)}={value}" in repeat(fakes.comparison(**{name: value}), [])
 
     def test_a_trace_and_one_that_lacks_it(self, name, value):
         data = json.loads(json.dumps(export.to_json(fakes.comparison(**{name: value}))))
@@ -225,7 +226,7 @@ class TestStopStringsAreKnownTo:
     def test_the_terminal_and_the_command_that_repeats_a_run(self):
         several = [f"--stop-strings={each}" for each in STOPS.split("\n")]
         assert parsed(*several).stop_strings == STOPS
-        command = shlex.split(markdown.repeat(fakes.comparison(stop_strings=STOPS), []))
+        command = shlex.split(repeat(fakes.comparison(stop_strings=STOPS), []))
         assert parsed(*(word for word in command if word.startswith("--stop"))).stop_strings == STOPS
 
     def test_a_trace_the_details_and_the_comparison_of_two_runs(self):

@@ -87,10 +87,10 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from playground.views import report, result_file
+    from playground.views import report
 
     result = _kept(_history(), options.id)
-    print(result_file.build(result, ".json") if options.json else report.text(report.of(result)))
+    print(report.file(result, ".json") if options.json else report.text(report.of(result)))
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -101,20 +101,20 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from playground.views import result_file
+    from playground.views import report
 
     check(options.file.suffix in FORMS, f"{options.file} should end in {', '.join(FORMS)}.")
     check_writable(options.file)
     history = _history()
     result, title = _kept(history, options.id), history.entry(options.id).title
-    write(options.file, result_file.build(result, options.file.suffix, title).rstrip())
+    write(options.file, report.file(result, options.file.suffix, title).rstrip())
 
 
 def _report(options: argparse.Namespace) -> None:
-    from playground.views import result_file
+    from playground.views import report
 
     check_writable(options.out)
-    write(options.out, result_file.build(_opened(options.file), ".html"))
+    write(options.out, report.file(_opened(options.file), ".html"))
 
 
 def _history() -> History:

@@ -144,7 +144,7 @@ def _decoders(kind: Kind, arguments: argparse.Namespace, varies: str) -> Decoder
 
 def _write(result: Result, title: str, arguments: argparse.Namespace) -> None:
     from playground import results
-    from playground.views import result_file
+    from playground.views import report
 
     document = json.dumps(results.to_json(result), indent=1)
     if arguments.json == Path("-"):
@@ -152,4 +152,4 @@ def _write(result: Result, title: str, arguments: argparse.Namespace) -> None:
     elif arguments.json:
         write(arguments.json, document)
     if arguments.html:
-        write(arguments.html, result_file.build_page(result, title))
+        write(arguments.html, report.page(result, title))

@@ -28,7 +28,7 @@ from playground.ui import panels
 from playground.ui import panels as markup
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE, Filled, download
-from playground.views import compared, headline, result_file, scripts
+from playground.views import compared, headline, report, scripts
 
 logger = logging.getLogger(__name__)
 
@@ -111,13 +111,13 @@ class VisibleHistory:
         return result
 
     def saved(self, owner: str, name: str, form: str) -> dict[str, Any]:
-        """Returns an update of a button that downloads the result as `result_file.build` writes it.
+        """Returns an update of a button that downloads the result as `report.file` writes it.
 
         Raises:
             PlaygroundError: see `opened`; or the result has no such form.
         """
         entry = self.history.entry(name, owner)
-        text = result_file.build(self.opened(owner, name), form, entry.title)
+        text = report.file(self.opened(owner, name), form, entry.title)
         make_room(self._access.limits.files)
         return panels.saved(f"{entry.kind}-{name}{form}", text.encode())
 

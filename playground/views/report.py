@@ -1,21 +1,31 @@
 """The report of a result of any kind: sentences, charts and tables. Page, terminal and files show this and nothing
-else."""
+else.
+
+A file is JSON, CSV, Markdown, or one HTML page.
+"""
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from html import escape
+from string import Template
 
 import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
+from playground import ROOT, export, results
 from playground.errors import PlaygroundError
 from playground.results import Result
 from playground.trace import Comparison
-from playground.views import engines
+from playground.views import charts, engines, replay_file, scripts, table
 from playground.views.engines import Settings
 from playground.views.table import Table, escaped
+
+TEMPLATE = ROOT / "assets" / "report.html"
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ def text(report: Report, *, folded: bool = False) -> str:
     tables = [*report.tables, *(report.folded if folded else ())]
     parts = [
         report.setting,
-        *(f"{table.caption}\n{table.text()}" for table in tables),
+        *(f"{each.caption}\n{each.text()}" for each in tables),
         "\n".join(report.findings),
         engines.text(report.deploy),
     ]
@@ -61,7 +71,61 @@ def markdown(report: Report) -> str:
         f"# {escaped(report.title)}",
         escaped(report.setting),
         "\n".join(f"- {escaped(sentence)}" for sentence in report.findings),
-        *(f"## {escaped(table.caption)}\n\n{table.markdown()}" for table in (*report.tables, *report.folded)),
+        *(f"## {escaped(each.caption)}\n\n{each.markdown()}" for each in (*report.tables, *report.folded)),
         textwrap.indent(engines.text(report.deploy), "    "),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def page(result: Result, title: str = "") -> str:
+    """Return one HTML page with tables and charts. It opens without a server and without a network, which its content
+    security policy also forbids. Names and prompts stay text, whatever they contain. `title`: "" for the report's own.
+
+    Raises:
+        PlaygroundError: the result has no report.
+    """
+    shown = of(result)
+    sections = [f"<section>{each.section()}</section>" for each in shown.tables]
+    folded = [_folded(each.caption, each.html()) for each in shown.folded]
+    if shown.deploy:
+        folded.append(_folded("Settings to deploy", f"<pre>{escape(engines.text(shown.deploy))}</pre>"))
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=escape(title or shown.title),
+        setting=escape(shown.setting),
+        findings="".join(f"<li>{escape(sentence)}</li>" for sentence in shown.findings),
+        charts="\n".join(_chart(figure, number) for number, figure in enumerate(shown.charts)),
+        tables="\n".join([*sections, *folded]),
+        data=scripts.embedded(results.to_json(result)),
+        plotly=get_plotlyjs() if shown.charts else "",
+    )
+
+
+def _chart(figure: go.Figure, number: int) -> str:
+    shown = figure.to_html(
+        config=charts.config(f"chart-{number + 1}"), include_plotlyjs=False, full_html=False, div_id=f"chart-{number}"
+    )
+    return f'<section class="chart" role="img" aria-label="{escape(figure.layout.meta)}">{shown}</section>'
+
+
+def _folded(caption: str, content: str) -> str:
+    return f"<section><details><summary>{escape(caption)}</summary>{content}</details></section>"
+
+
+def file(result: Result | Comparison, form: str, title: str = "") -> str:
+    """Return the text of a result's file.
+
+    Args:
+        form: ".json", ".csv", ".md" or ".html".
+        title: the page's title; "" for the report's own.
+
+    Raises:
+        PlaygroundError: this result has no such form.
+    """
+    match form:
+        case ".md":
+            return markdown(of(result))
+        case ".csv":
+            return table.build(result)
+        case ".html":
+            return replay_file.build(result) if isinstance(result, Comparison) else page(result, title)
+    return json.dumps(export.to_json(result) if isinstance(result, Comparison) else results.to_json(result), indent=1)

@@ -14,7 +14,8 @@ from playground.experiments.compare import decode, run
 from playground.experiments.events import Watch
 from playground.lane import Request
 from playground.trace import Reused
-from playground.views import headline, markdown, report, run_details
+from playground.views import headline, report, run_details
+from playground.views.comparison import repeat
 from tests.backends.fake_server import Answer, llama_server, serve
 
 REQUEST = Request("Say the line “🦀 waves and waves and waves” four times.", max_new_tokens=40)
@@ -152,7 +153,7 @@ def test_it_is_found_by_asking(server):
 
 def test_the_command_that_repeats_it_names_the_servers(server):
     trace = traced(server.url)
-    command = markdown.repeat(_beside(trace), ())
+    command = repeat(_beside(trace), ())
     assert f"--server {server.url}" in command and "--target" not in command
 
 

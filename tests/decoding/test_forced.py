@@ -16,7 +16,8 @@ from playground.lane import Lane, Request, assisted_lane, label, rates_for, stan
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.trace import Comparison
-from playground.views import engines, headline, markdown, run_details
+from playground.views import engines, headline, run_details
+from playground.views.comparison import repeat
 from tests.tiny import small_llama
 
 REQUEST = Request("The waves count winters", max_new_tokens=48)
@@ -94,5 +95,5 @@ def test_a_synthetic_lane_is_never_the_best_nor_deployed_and_its_command_says_so
     assert [it.ours.lane for it in metrics.ranked(comparison)] == [lane, drawn.lane]
     assert metrics.leader(comparison) in (None, real.lane.name)
     assert engines.of_comparison(comparison, drawn.lane) == []
-    command = markdown.repeat(comparison, [])
+    command = repeat(comparison, [])
     assert "--force-acceptance=1.0" in command and "--all-drafters" not in command

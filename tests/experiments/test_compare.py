@@ -24,7 +24,8 @@ from playground.lane import LOCAL, STANDARD, Lane, Request, assisted_lane, stand
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
-from playground.views import engines, facts, headline, markdown, report
+from playground.views import engines, facts, headline, report
+from playground.views.comparison import markdown
 from tests.decoding.graphs import Recorder
 
 WEIGHTS = {"assistant": "tinier"}
@@ -262,7 +263,7 @@ def test_an_assistant_whose_context_the_prompt_exceeds_is_named_and_not_deployed
     found = metrics.measured(comparison, assisted.lane.name)
     assert facts.notes(standard, assisted)[0].startswith(sentence) and not facts.out_of_context(lookup)
     assert headline.meaning(found) == "nothing was drafted: the text is too long for the drafter"
-    assert sentence in markdown.table(comparison, [PAIR]) and sentence in " ".join(report.of(comparison).findings)
+    assert sentence in markdown(comparison, [PAIR]) and sentence in " ".join(report.of(comparison).findings)
     assert engines.of_comparison(comparison, assisted.lane) == []
     assert not any(it.instead == assisted.lane.name for it in engines.of_comparison(comparison, lookup.lane))
     assert load(json.dumps(to_json(comparison))) == comparison

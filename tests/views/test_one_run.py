@@ -18,10 +18,11 @@ from playground.presets import load_pairs
 from playground.trace import Comparison, Trace
 from playground.ui.compare import shown as last_runs
 from playground.ui.compare.shown import Shown
-from playground.views import charts, drafters, headline, markdown, replay_file, report, run_details, scripts, stage, why
+from playground.views import charts, drafters, headline, replay_file, report, run_details, scripts, stage, why
 from playground.views import replay_file as animation
 from playground.views import table as spreadsheet
 from playground.views import why as cost
+from playground.views.comparison import markdown
 from tests.examples import drafted_round, plain_round, trace
 
 MARKERS = ((90, "<think>"), (91, "</think>"))
@@ -101,7 +102,7 @@ def test_page_picture_and_html(name):
 
 
 def test_tables_in_markdown_and_terminal():
-    for text in (markdown.table(COMPARISON, []), report.markdown(report.of(COMPARISON))):
+    for text in (markdown(COMPARISON, []), report.markdown(report.of(COMPARISON))):
         rows = {cells[1]: cells[2:5] for line in text.splitlines() if (cells := [*map(str.strip, line.split("|"))])[4:]}
         assert rows["Speed"] == [*SPEED.values()] and rows["Total"] == [*TOTAL.values()]
         assert rows["Speed-up over Standard"] == ["1×", *(headline.speedup(it) for it in MEASURED.values())]
@@ -175,7 +176,7 @@ def test_the_recorded_run_is_measured_once_and_shown_everywhere_in_few_calls():
         shown = stage.replaying(comparison)
         stage.packed(shown.value())
         run_details.html(comparison, shown.chosen)
-        markdown.table(comparison, pairs)
+        markdown(comparison, pairs)
         replay_file.build(comparison, shown.chosen)
         json.dumps(export.to_json(comparison))
         return comparison

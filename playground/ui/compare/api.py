@@ -27,7 +27,8 @@ from playground.ui import rooms
 from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, CompareOptions
 from playground.ui.compare.handlers import Handlers
 from playground.ui.past import VisibleHistory
-from playground.views import markdown, replay_file, stage
+from playground.views import replay_file, stage
+from playground.views.comparison import markdown
 
 T = TypeVar("T")
 ANY_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -141,7 +142,7 @@ def _watch(
         """
         session, address = str(request.session_hash), address_of(request)
         shown = await events.compare(session, options, address=address)
-        summary = await to_thread.run_sync(markdown.table, shown.comparison, [*pairs.values()])
+        summary = await to_thread.run_sync(markdown, shown.comparison, [*pairs.values()])
         query = ""
         with suppress(PlaygroundError):  # it was stopped, or the history cannot be written
             query = past.share(past.client(visitor(address, session)), shown)

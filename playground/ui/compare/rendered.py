@@ -18,7 +18,8 @@ from playground.trace import Comparison
 from playground.ui import panels, rooms
 from playground.ui.compare import prefill
 from playground.ui.wiring import PRIVATE
-from playground.views import markdown, replay_file, run_details, scripts
+from playground.views import replay_file, run_details, scripts
+from playground.views.comparison import markdown
 
 # Evaluated once for all events, which share its state.
 SCRIPT = f"(globalThis.playgroundAddress ??= {scripts.bundle('address.js')})"
@@ -65,7 +66,7 @@ def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> d
 
 def shared(comparison: Comparison, pairs: Mapping[str, Pair]) -> dict[str, Any]:
     """Returns the Share menu's Markdown, and an update that lets the trace be saved."""
-    return {"menu": markdown.table(comparison, pairs.values()), "save": gr.update(interactive=True)}
+    return {"menu": markdown(comparison, pairs.values()), "save": gr.update(interactive=True)}
 
 
 FORMS = ("json", "html", "gif")

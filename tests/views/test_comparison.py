@@ -13,7 +13,7 @@ from playground.lane import asked as asked_for
 from playground.presets import load_pairs
 from playground.settings import ANSWER
 from playground.trace import Comparison
-from playground.views import markdown
+from playground.views.comparison import markdown, repeat
 from tests.examples import drafted_round, plain_round, trace
 from tests.ui import fakes
 
@@ -35,7 +35,7 @@ def parsed(command: str) -> argparse.Namespace:
 
 
 def test_a_table_of_each_lane_then_what_was_run_and_where():
-    text = markdown.table(fakes.comparison(), [])
+    text = markdown(fakes.comparison(), [])
     head, rule, *rows = text.splitlines()
     assert head == "|  | Standard | Prompt lookup |"
     assert rule == "|---|---:|---:|"
@@ -49,12 +49,12 @@ def test_a_table_of_each_lane_then_what_was_run_and_where():
 
 def test_lanes_of_different_text_say_so():
     lanes = trace([plain_round(1), plain_round(2, start_s=1)]), trace([drafted_round([1], accepted=1, own=3)], "ngram")
-    assert "Outputs differ from token 2" in markdown.table(Comparison(lanes), [])
+    assert "Outputs differ from token 2" in markdown(Comparison(lanes), [])
 
 
 def test_other_people_s_words_stay_text():
     hostile = "<img src=x onerror=alert(1)> | [x](http://evil) *b* `c` www.evil.com\n# head"
-    text = markdown.table(of({"name": hostile, "target": hostile}, prompt="````\nrm"), [])
+    text = markdown(of({"name": hostile, "target": hostile}, prompt="````\nrm"), [])
     outside, fence, _ = text.partition("`````sh\n")
     assert fence and text.rstrip().endswith("\n`````")
     assert "<img" not in outside.replace("\\<", "") and "](" not in outside.replace("\\]", "")
@@ -81,7 +81,7 @@ def test_the_command_runs_the_same_again(name, drafter):
     asked = {"temperature": 0.7, "seed": 3, "system": "--be 'brief'", "chat_template": False, "max_new_tokens": 12}
     comparison = of(lane, prompt="--two\nlines; $HOME `x`", **asked)
 
-    command = markdown.repeat(comparison, PAIRS.values())
+    command = repeat(comparison, PAIRS.values())
     options = parsed(command)
     assert options.pair == name and "--nodes" not in command
     assert (options.drafter, options.lookahead, options.policy) == (drafter, 7, "cost")
@@ -89,7 +89,7 @@ def test_the_command_runs_the_same_again(name, drafter):
     again = asked_for(options.prompt, options.messages, {field: getattr(options, field) for field in ANSWER})
     assert again == comparison.standard.request
 
-    assert chosen_pair(parsed(markdown.repeat(comparison, []))).weights_of(drafter) == pair.weights_of(drafter)
+    assert chosen_pair(parsed(repeat(comparison, []))).weights_of(drafter) == pair.weights_of(drafter)
 
 
 def test_the_command_of_a_conversation_repeats_it():
@@ -100,7 +100,7 @@ def test_the_command_of_a_conversation_repeats_it():
         "template": "enable_thinking=false\ndate='24 November'",
     }
     comparison = of({}, prompt="", **asked)
-    options = parsed(markdown.repeat(comparison, PAIRS.values()))
+    options = parsed(repeat(comparison, PAIRS.values()))
     again = asked_for(options.prompt or "", options.messages, {field: getattr(options, field) for field in ANSWER})
     assert again == comparison.standard.request
     none = parsed("python -m playground compare --prompt=x --messages= --tools= --template=")
