@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,29 +18,38 @@ from tests.ui import fakes
 SMALL = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, upload=10_000, files=15_000))
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("files")
+        patch.setenv("GRADIO_TEMP_DIR", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def url(folder, serve) -> str:
+    """The page of a machine that is too busy to answer itself within seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradio.networking.url_ok", lambda url: False)
+        return serve(fakes.Backend, SMALL)
 
 
 def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_the_oldest_files_go_first(folder):
+def test_the_oldest_files_go_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     for number in range(4):
-        path = folder / str(number) / "trace.json"
+        path = tmp_path / str(number) / "trace.json"
         path.parent.mkdir()
         path.write_bytes(b"x" * 100)
         os.utime(path, (number, number))
     make_room(250)
-    assert sorted(path.parent.name for path in folder.rglob("*.json")) == ["2", "3"]
+    assert sorted(path.parent.name for path in tmp_path.rglob("*.json")) == ["2", "3"]
 
 
-def test_what_is_too_large_is_not_read_and_uploads_take_a_bounded_room(folder, serve):
-    url = serve(fakes.Backend, SMALL)
-
+def test_what_is_too_large_is_not_read_and_uploads_take_a_bounded_room(folder, url):
     def upload(content: bytes) -> httpx.Response:
         return httpx.post(f"{url}/gradio_api/upload", files={"files": ("trace.json", content)})
 
@@ -57,8 +67,7 @@ def test_what_is_too_large_is_not_read_and_uploads_take_a_bounded_room(folder, s
         httpx.post(f"{url}/gradio_api/queue/join", content=chunks()).raise_for_status()
 
 
-def test_the_page_names_neither_folders_nor_host_and_files_of_the_server_cannot_be_had(folder, serve):
-    url = serve(fakes.Backend, SMALL)
+def test_the_page_names_neither_folders_nor_host_and_files_of_the_server_cannot_be_had(folder, url):
     for path in ("/", "/config", "/gradio_api/info", "/gradio_api/startup-events"):
         text = httpx.get(f"{url}{path}").text
         for hidden in (str(Path.home()) + "/", str(Path.cwd()), str(folder), socket.gethostname()):
@@ -67,6 +76,5 @@ def test_the_page_names_neither_folders_nor_host_and_files_of_the_server_cannot_
         assert httpx.get(f"{url}/gradio_api/file={path}").status_code in (403, 404), path
 
 
-def test_the_page_starts_on_a_machine_that_is_too_busy_to_answer_within_seconds(monkeypatch, serve):
-    monkeypatch.setattr("gradio.networking.url_ok", lambda url: False)
-    assert httpx.get(serve(fakes.Backend, SMALL)).status_code == 200
+def test_the_page_starts_on_a_machine_that_is_too_busy_to_answer_within_seconds(url):
+    assert httpx.get(url).status_code == 200

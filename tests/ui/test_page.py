@@ -78,10 +78,6 @@ def gathered(blocks: gr.Blocks, event: Any) -> list[Any]:
     return next(it.inputs for it in blocks.fns.values() if it.js and it.outputs[:1] == event.inputs)
 
 
-def test_the_page_does_without_examples():
-    assert page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=fakes.Backend)
-
-
 def test_a_new_session_searches_the_disk_for_no_chart_library(blocks, monkeypatch):
     """Gradio describes every chart for each new session, in the thread that answers everybody."""
     searched: list[str] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -18,16 +19,17 @@ from tests.ui.visitors import Visitor, arriving
 
 ASK = list(ASKED.values.values())
 IN_TIME_S = 10  # a frozen page answers after a minute, or never
+EMITTED, STOPPED = threading.Event(), threading.Event()
+ENDLESS = endless(EMITTED, STOPPED)
 
 
 @pytest.fixture
-def emitted() -> threading.Event:
-    return threading.Event()
-
-
-@pytest.fixture
-def stopped() -> threading.Event:
-    return threading.Event()
+def url(serve) -> Iterator[str]:
+    yield serve(ENDLESS)
+    while any(thread.name == "decoding" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    EMITTED.clear()
+    STOPPED.clear()
 
 
 async def within(answer: Awaitable[Any]) -> Any:
@@ -45,9 +47,7 @@ async def waits(visitor: Visitor, waiting: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize("runs", [45, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_page_answers_while_more_runs_wait_than_there_are_threads(serve, emitted, stopped, runs):
-    url = serve(endless(emitted, stopped))
-
+def test_the_page_answers_while_more_runs_wait_than_there_are_threads(url, runs):
     async def visit() -> None:
         async with arriving(url) as arrive:
             waiting = [asyncio.Event() for _ in range(runs)]
@@ -63,7 +63,7 @@ def test_the_page_answers_while_more_runs_wait_than_there_are_threads(serve, emi
             await asyncio.gather(*visits, return_exceptions=True)
 
     asyncio.run(visit())
-    assert stopped.wait(IN_TIME_S), "all tabs were closed"
+    assert STOPPED.wait(IN_TIME_S), "all tabs were closed"
 
 
 async def posts_and_never_reads(client: httpx.AsyncClient) -> None:
@@ -77,23 +77,21 @@ async def reads_and_leaves(client: httpx.AsyncClient, began: Callable[[], Awaita
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_a_run_of_the_endpoint_ends_when_nobody_reads_it(serve, emitted, stopped, reads):
-    url = serve(endless(emitted, stopped))
-
+def test_a_run_of_the_endpoint_ends_when_nobody_reads_it(url, reads):
     async def call() -> None:
         async with httpx.AsyncClient(base_url=url) as client:
             if reads:
-                await reads_and_leaves(client, lambda: asyncio.to_thread(emitted.wait, IN_TIME_S))
+                await reads_and_leaves(client, lambda: asyncio.to_thread(EMITTED.wait, IN_TIME_S))
             else:
                 await posts_and_never_reads(client)
 
     asyncio.run(call())
-    assert emitted.wait(IN_TIME_S) and stopped.wait(IN_TIME_S)
+    assert EMITTED.wait(IN_TIME_S) and STOPPED.wait(IN_TIME_S)
 
 
-def test_nobody_gets_past_the_queue(serve, emitted, stopped):
-    answer = httpx.post(f"{serve(endless(emitted, stopped))}/gradio_api/run/compare", json={"data": ASK})
-    assert answer.status_code == 404 and not emitted.is_set()
+def test_nobody_gets_past_the_queue(url):
+    answer = httpx.post(f"{url}/gradio_api/run/compare", json={"data": ASK})
+    assert answer.status_code == 404 and not EMITTED.is_set()
 
 
 def test_places_are_told_exactly_where_they_are_near():
