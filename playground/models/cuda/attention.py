@@ -24,6 +24,38 @@ PER_PROCESSOR = 2  # blocks
 LOG2_E = 1.4426950408889634
 
 
+@triton.jit
+def _add_block(
+    start, high, origin, q, position, K, V, k_row, v_row, scale, AMONG, token, among_row, valid, top, total, out,
+    D: tl.constexpr, DV: tl.constexpr, WINDOW: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    PRECISION: tl.constexpr, OWN: tl.constexpr,
+):  # fmt: skip
+    """Adds the BN entries from `start` on to the highest score, the softmax's sum and the weighed values of each row.
+    `OWN`: whether entries from the origin on may be among them."""
+    d, dv, j = tl.arange(0, BD), tl.arange(0, BV), start + tl.arange(0, BN)
+    there = j < high
+    inside = there[None, :] & (d < D)[:, None]
+    k = tl.load(K + j[None, :].to(tl.int64) * k_row + d[:, None], mask=inside, other=0.0)
+    scores = tl.dot(q, k, input_precision=PRECISION) * scale
+    if OWN:
+        own = j >= origin
+        asked = (there & own)[None, :] & valid[:, None]
+        among = tl.load(AMONG + token[:, None] * among_row + (j - origin)[None, :], mask=asked, other=0.0)
+        sees = there[None, :] & (among.to(tl.float32) > -1.0)
+        if WINDOW > 0:
+            sees = sees & (own[None, :] | (position[:, None] - j[None, :] < WINDOW))
+        scores = tl.where(sees, scores, float("-inf"))
+    elif WINDOW > 0:
+        scores = tl.where(position[:, None] - j[None, :] < WINDOW, scores, float("-inf"))
+    highest = tl.maximum(top, tl.max(scores, 1))
+    base = tl.where(highest == float("-inf"), 0.0, highest)
+    shrink = tl.exp2(top - base)
+    shares = tl.exp2(scores - base[:, None])
+    v = tl.load(V + j[:, None].to(tl.int64) * v_row + dv[None, :], mask=there[:, None] & (dv < DV)[None, :], other=0.0)
+    out = out * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
+    return highest, total * shrink + tl.sum(shares, 1), out
+
+
 @triton.jit(do_not_specialize=["n", "among_row"])
 def _attend_split(
     Q, K, V, AMONG, ORIGIN, END, POSITIONS, SUM, TOP, OUT,
@@ -54,28 +86,18 @@ def _attend_split(
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, BV], tl.float32)
-    for start in range(low, high, BN):
-        j = start + tl.arange(0, BN)
-        there = j < high
-        inside = there[None, :] & (d < D)[:, None]
-        k = tl.load(K + group * k_head + j[None, :].to(tl.int64) * k_row + d[:, None], mask=inside, other=0.0)
-        scores = tl.dot(q, k, input_precision=PRECISION) * scale
-        own = j >= origin
-        asked = (there & own)[None, :] & valid[:, None]
-        among = tl.load(AMONG + token[:, None] * among_row + (j - origin)[None, :], mask=asked, other=0.0)
-        sees = there[None, :] & (among.to(tl.float32) > -1.0)
-        if WINDOW > 0:
-            sees = sees & (own[None, :] | (position[:, None] - j[None, :] < WINDOW))
-        scores = tl.where(sees, scores, float("-inf"))
-        highest = tl.maximum(top, tl.max(scores, 1))
-        base = tl.where(highest == float("-inf"), 0.0, highest)
-        shrink = tl.exp2(top - base)
-        shares = tl.exp2(scores - base[:, None])
-        total = total * shrink + tl.sum(shares, 1)
-        v = tl.load(V + group * v_head + j[:, None].to(tl.int64) * v_row + dv[None, :],
-                    mask=there[:, None] & (dv < DV)[None, :], other=0.0)  # fmt: skip
-        out = out * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
-        top = highest
+    # Entries before the origin need no mask: first the blocks of those alone.
+    shared = tl.maximum(low, tl.minimum(high, origin // BN * BN))
+    for start in range(low, shared, BN):
+        top, total, out = _add_block(
+            start, high, origin, q, position, K + group * k_head, V + group * v_head, k_row, v_row, scale,
+            AMONG, token, among_row, valid, top, total, out, D, DV, WINDOW, BN, BD, BV, PRECISION, False,
+        )  # fmt: skip
+    for start in range(shared, high, BN):
+        top, total, out = _add_block(
+            start, high, origin, q, position, K + group * k_head, V + group * v_head, k_row, v_row, scale,
+            AMONG, token, among_row, valid, top, total, out, D, DV, WINDOW, BN, BD, BV, PRECISION, True,
+        )  # fmt: skip
     at = (group * splits + split) * REP * n + rows
     tl.store(SUM + at, total, mask=valid)
     tl.store(TOP + at, top, mask=valid)
@@ -142,7 +164,8 @@ def split_attention(
         value.stride(1), value.stride(2), among.stride(0),
         REP=share, D=width, DV=value_width, WINDOW=window, LEAST=LEAST_KEYS, BM=block_rows,
         BN=BLOCK_KEYS if width <= 128 else BLOCK_KEYS // 2, BD=max(16, triton.next_power_of_2(width)), BV=block_value,
-        PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4, num_stages=3,
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
+        num_stages=3 if block_rows < BLOCK_ROWS else 2,  # two blocks fit on a processor then
     )  # fmt: skip
     _join_splits[rows, groups](
         total, top, out, result, n, splits, REP=share, DV=value_width, BS=MOST_SPLITS, BV=block_value, num_warps=4
