@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.waits import Waits
 from playground.backends.local import LocalRun
-from playground.decoding.runners.factory import Runners
+from playground.decoding.runners.factory import Runners, Sampling
 from playground.decoding.runners.graphs import Graphs, Work
 from playground.decoding.runners.static_cache import why_eager
 from playground.decoding.runners.static_model import StaticModel
@@ -26,7 +26,7 @@ from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.trace import Round
 
-BEFORE = 2  # rounds that are not counted: the prefill, and one-time work of drafters
+BEFORE = 3  # rounds that are not counted: the prefill, and one-time work of drafters and captures
 NO_KERNEL = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::lift_fresh", "aten::_local_scalar_dense"}
 
 
@@ -85,7 +85,9 @@ def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bo
     counter = Counter()
     static = partial(_static, capture=counter.capture)
     if compiled:
-        models = replace(models, target=static(models.target, "target"))
+        sampling = {"sampling": Sampling(Graphs("counted", counter.capture))}
+        target = static(models.target, "target")
+        models = replace(models, target=replace(target, static=target.static | sampling))
         if isinstance(models.drafting, LoadedModel):
             models = replace(models, drafting=static(models.drafting, "assistant"))
     return mean_of(counter, LocalRun(models, lane, request, Runners(compiled)).rounds)

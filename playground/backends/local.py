@@ -233,7 +233,7 @@ class LocalRun:
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         contract = contract_of(models.target)
-        sampler = Sampler(request, self._target.device, prompt_ids, contract)
+        sampler = Sampler(request, self._target.device, prompt_ids, contract, runners.sampling(models.target))
         self._grammar = grammar_for(request, models.target)
         self._kept_drafter = found.drafter if found else build_drafter(models, lane, self._target, runners)
         standard = lane.drafter == "none"

@@ -13,13 +13,21 @@ exact rule for one chain accepts more on average.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
-from playground.decoding.drafters.base import Draft
-from playground.decoding.sampling import Sampler, whole
+from playground.decoding.sampling import Noise, whole
 from playground.decoding.transfer import to_device
+
+
+class Sampled(Protocol):
+    """A draft of k sampled tokens: their `ids`, and the `probabilities` that they were sampled from, (k,
+    vocabulary)."""
+
+    ids: Sequence[int] | Tensor
+    probabilities: Tensor | None
 
 
 class Kept(NamedTuple):
@@ -39,66 +47,69 @@ class Kept(NamedTuple):
     bounds: Sequence[float | None] = ()
 
 
+def kept_of(outcome: Tensor, k: int) -> Kept | None:
+    """Reads the outcome of a rule for a chain of k tokens in one transfer; None if a distribution was not complete.
+
+    Raises:
+        FloatingPointError: p contains NaN.
+    """
+    count, token, damaged, known, *numbers = outcome.tolist()
+    if damaged:
+        raise FloatingPointError
+    if not known:
+        return None
+    n = int(count)
+    # Block verification starts at the end, and never tests the tokens before the last accepted one.
+    bounds = [None if i < n - 1 else bound for i, bound in enumerate(numbers[k:])]
+    return Kept(list(range(n)), int(token), numbers[:k], bounds)
+
+
 class Block(NamedTuple):
     """The numbers of block verification, on the device. `running`: (γ + 1,), p_0 … p_γ. `bounds`: (γ,), h_1 … h_γ."""
 
-    running: torch.Tensor
-    bounds: torch.Tensor
+    running: Tensor
+    bounds: Tensor
 
-    def kept(self, u: torch.Tensor) -> torch.Tensor:
+    def kept(self, u: Tensor) -> Tensor:
         """Returns τ, the number of accepted tokens, as a (1,) tensor. `u`: (γ,), uniform numbers."""
         places = torch.arange(1, len(u) + 1, device=u.device)
         return (places * (u < self.bounds)).amax(dim=0, keepdim=True)
 
 
-def speculative_sampling(
-    draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
-) -> Kept | None:
+def speculative_sampling(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
     """Verifies a sampled draft token by token.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
+        noise: two samples are taken from it.
         complete: (k + 1,), which of them are; None if all are.
 
     Returns:
-        The verdict; None if a distribution is not complete.
-
-    Raises:
-        FloatingPointError: p contains NaN.
+        What `kept_of` reads, on the device.
     """
-    q, u = _drafted(draft), sampler.uniform(len(draft.ids))
+    q, u = _drafted(draft), noise.uniform(len(draft.ids))
     n = kept_by_tokens(draft, p, u)
     p_n, q_n = p.index_select(0, n), q.index_select(0, n)
-    read = _read(n, p_n, (p_n - q_n).clamp(min=0), sampler, complete, u)
-    return read and Kept(list(range(read[0])), read[1], read[2])
+    return _outcome(n, p_n, (p_n - q_n).clamp(min=0), noise, complete, u)
 
 
-def block_verification(
-    draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
-) -> Kept | None:
-    """Verifies a sampled draft as a block; arguments, result and errors are those of `speculative_sampling`. The search
-    starts at the end of the block and never tests the tokens before the last accepted one: their bounds are None."""
-    q, u = _drafted(draft), sampler.uniform(len(draft.ids))
+def block_verification(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
+    """Verifies a sampled draft as a block; arguments and result are those of `speculative_sampling`."""
+    q, u = _drafted(draft), noise.uniform(len(draft.ids))
     block = block_of(draft, p)
     n = block.kept(u)
     p_n, q_n = p.index_select(0, n), q.index_select(0, n)
     rest = (block.running.index_select(0, n) * p_n - q_n).clamp(min=0)
-    read = _read(n, p_n, rest, sampler, complete, torch.cat([u, block.bounds]))
-    if read is None:
-        return None
-    count, token, numbers = read
-    k = len(draft.ids)
-    bounds = [None if i < count - 1 else bound for i, bound in enumerate(numbers[k:])]
-    return Kept(list(range(count)), token, numbers[:k], bounds)
+    return _outcome(n, p_n, rest, noise, complete, torch.cat([u, block.bounds]))
 
 
-def kept_by_tokens(draft: Draft, p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+def kept_by_tokens(draft: Sampled, p: Tensor, u: Tensor) -> Tensor:
     """Returns a (1,) tensor: how many tokens the token-by-token rule accepts. `u`: (k,), uniform numbers."""
     at_drafted, q = _at_drafted(draft, p)
     return (u * q < at_drafted).long().cumprod(0).sum()[None]
 
 
-def block_of(draft: Draft, p: torch.Tensor) -> Block:
+def block_of(draft: Sampled, p: Tensor) -> Block:
     """Computes the numbers of block verification. `p`: (k + 1, vocabulary), the target's distributions."""
     q = _drafted(draft)
     at_drafted, q_of = _at_drafted(draft, p)
@@ -110,38 +121,27 @@ def block_of(draft: Draft, p: torch.Tensor) -> Block:
     return Block(torch.cat([running.new_ones(1), running]), torch.cat([inner, running[-1:]]))
 
 
-def _drafted(draft: Draft) -> torch.Tensor:
+def _drafted(draft: Sampled) -> Tensor:
     """Returns q as (k + 1, vocabulary). The last row, where nothing was drafted, is 0."""
     assert draft.probabilities is not None, "the draft was sampled"
     return torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))
 
 
-def _at_drafted(draft: Draft, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _at_drafted(draft: Sampled, p: Tensor) -> tuple[Tensor, Tensor]:
     """Returns p and q of each draft token, (k,) each."""
     assert draft.probabilities is not None, "the draft was sampled"
     ids = to_device(draft.ids, p.device)[:, None]
     return p[:-1].gather(1, ids)[:, 0], draft.probabilities.gather(1, ids)[:, 0]
 
 
-def _read(
-    n: torch.Tensor,
-    p_n: torch.Tensor,
-    rest: torch.Tensor,
-    sampler: Sampler,
-    complete: torch.Tensor | None,
-    numbers: torch.Tensor,
-) -> tuple[int, int, list[float]] | None:
-    """Reads the number of accepted tokens, the target's own token, sampled from the rest of p, and `numbers` in one
-    transfer. Returns None if a distribution is not complete.
+def _outcome(n: Tensor, p_n: Tensor, rest: Tensor, noise: Noise, complete: Tensor | None, numbers: Tensor) -> Tensor:
+    """Returns the number of accepted tokens, the target's own token, sampled from the rest of p, whether p has NaN,
+    whether it is complete, and `numbers`, all in float32, which holds every id below 2^24.
 
     Args:
         p_n, rest: (1, vocabulary). Where p and q are equal up to rounding, a rejection can leave no mass; p itself is
             then the right choice.
     """
-    chosen = sampler.choose(whole(torch.where(rest.sum() > 0, rest, p_n)))
+    chosen = noise.choose(whole(torch.where(rest.sum() > 0, rest, p_n)))
     found = n.new_ones(1) if complete is None else complete.all()[None]
-    outcome = torch.cat([n, chosen, p_n.isnan().any()[None], found]).float()
-    count, token, damaged, known, *rest_of = torch.cat([outcome, numbers.float()]).tolist()
-    if damaged:
-        raise FloatingPointError
-    return (int(count), int(token), rest_of) if known else None
+    return torch.cat([part.float() for part in (n, chosen, p_n.isnan().any()[None], found, numbers)])

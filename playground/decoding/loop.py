@@ -104,6 +104,7 @@ def decode(
         drafted, own, otherwise = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
         ids += new
         target.prepare()
+        sampler.prepare()
 
         yield Round(
             lookahead=gamma,

@@ -12,7 +12,7 @@ has one such sequence, whose start is mixed from the seed and the position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,8 @@ from transformers import LogitsProcessor, MinPLogitsWarper, TemperatureLogitsWar
 
 from playground.decoding.contract import Contract
 from playground.decoding.processors import Refused, TextOf, processed, processors_of
-from playground.decoding.transfer import to_device
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.transfer import pinned, to_device
 from playground.lane import Request
 
 
@@ -33,10 +34,11 @@ STEP = _signed(0x9E3779B97F4A7C15)
 FIRST, SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
-def exponential(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
+def exponential(seed: int | Tensor, positions: Tensor, ids: Tensor) -> Tensor:
     """Returns exponentially distributed numbers of mean 1.
 
     Args:
+        seed: a number, or an int64 tensor of no dimensions on the device.
         positions: (n,) integers.
         ids: (n, c) or (1, c) token ids.
 
@@ -49,12 +51,12 @@ def exponential(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
     return uniform.neg_().log1p_().neg_()
 
 
-def uniform(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
+def uniform(seed: int | Tensor, positions: Tensor, ids: Tensor) -> Tensor:
     """Returns uniformly distributed numbers in [0, 1). Arguments and shape are those of `exponential`."""
     return ((_words(seed, positions, ids) >> 40) & ((1 << 24) - 1)).float() * 2.0**-24
 
 
-def _words(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
+def _words(seed: int | Tensor, positions: Tensor, ids: Tensor) -> Tensor:
     """Returns (n, c) random words of 64 bits."""
     starts = _mixed(_mixed(positions * STEP + seed) + seed)
     return _mixed(ids * STEP + starts[:, None])
@@ -70,6 +72,7 @@ def _mixed(words: Tensor) -> Tensor:
     return words
 
 
+Tensors = tuple[Tensor, ...]
 CANDIDATES = 1024  # the likeliest tokens of a row, which are tried first
 
 
@@ -95,7 +98,53 @@ class Distributions:
         return self.p.new_zeros(len(self.p), vocab_size).scatter_(-1, self.ids, self.p)
 
 
-class Sampler:
+class Noise:
+    """The random numbers of a seed, for choices in their order.
+
+    Args:
+        seed, start: numbers; or tensors of no dimensions on the device, for work that is captured once and replayed
+            with others.
+        start: how many samples without a position were made before.
+    """
+
+    def __init__(self, seed: int | Tensor, start: int | Tensor, device: torch.device) -> None:
+        self._seed, self._start, self._device = seed, start, device
+        self._drawn = 0  # samples without a position
+
+    def choose(self, of: Distributions, positions: Tensor | None = None) -> Tensor:
+        """Samples a token id from each of n distributions, which need not be normalised; returns (n,), on the device.
+
+        Args:
+            positions: (n,), the tokens' positions in the text. A position has one outcome for a distribution. Without
+                positions every sample is a new one.
+        """
+        if positions is None:
+            positions = self._new(len(of.p))
+        # The largest of p / e, with e exponential, is token x with probability p(x). As `torch.multinomial` does it,
+        # without its checks, which end a GPU's work where they fail.
+        at = (of.p / exponential(self._seed, positions, of.ids)).argmax(dim=-1, keepdim=True)
+        return of.ids.expand_as(of.p).gather(-1, at)[:, 0]
+
+    def several(self, of: Distributions, n: int) -> list[int]:
+        """Draws at most n different token ids, one after the other, from a single distribution without replacement, and
+        reads them. They are fewer if the distribution has fewer."""
+        race = of.p / exponential(self._seed, self._new(1), of.ids)  # its order is that of the draws
+        best, at = race[0].topk(min(n, race.shape[1]))
+        ids, possible = torch.stack([of.ids[0][at], (best > 0).long()]).tolist()
+        return [id_ for id_, drawn in zip(ids, possible, strict=True) if drawn]
+
+    def uniform(self, n: int) -> Tensor:
+        """Returns (n,) new numbers, uniformly distributed in [0, 1), on the device."""
+        return uniform(self._seed, self._new(1), torch.arange(n, device=self._device)[None])[0]
+
+    def _new(self, n: int) -> Tensor:
+        """Returns (n,) positions that no token has and that were not returned before: negative ones."""
+        before = self._drawn
+        self._drawn += n
+        return torch.arange(-1 - before, -1 - self._drawn, -1, device=self._device) - self._start
+
+
+class Sampler(Noise):
     """The sampling settings of a request. Target and drafter share them, so that q is computed like p.
 
     Scores are logits after the processors (`processors.py`), which apply to greedy decoding too. Probabilities are the
@@ -106,6 +155,7 @@ class Sampler:
     Args:
         prompt_ids: the prompt.
         contract: the target's decoding contract.
+        graphs: captures what is computed again in each round; None captures nothing.
 
     Attributes:
         greedy: whether tokens are chosen by argmax.
@@ -118,10 +168,12 @@ class Sampler:
         device: torch.device,
         prompt_ids: Sequence[int] = (),
         contract: Contract | None = None,
+        graphs: Graphs | None = None,
     ) -> None:
+        super().__init__(request.seed, len(prompt_ids) << 32, device)  # each turn has its own start
         self.greedy = request.greedy
-        self._seed, self._device = request.seed, device
-        self._drawn = len(prompt_ids) << 32  # counter of samples without a position; each turn has its own start
+        self._graphs = graphs or Graphs("", None)
+        self._settings = request.temperature, request.top_k, request.top_p, request.min_p
         self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
         self._processors = processors_of(request, prompt_ids)
         if contract is not None:
@@ -140,10 +192,10 @@ class Sampler:
             if request.min_p:
                 self._limits.append(MinPLogitsWarper(request.min_p))
 
-    @property
-    def only_refuses(self) -> bool:
-        """True where scores equal logits, except for refused tokens."""
-        return all(isinstance(it.change, Refused) for it in self._processors)
+    def only_refuses(self, lengths: range) -> bool:
+        """Returns whether scores equal logits, except for refused tokens, after texts of these lengths."""
+        at = (it.at for it in self._processors if not isinstance(it.change, Refused))
+        return not any(each.start < lengths.stop and lengths.start < each.stop for each in at)
 
     @property
     def reads_text(self) -> bool:
@@ -208,37 +260,22 @@ class Sampler:
             return of.spread(scores.shape[1])
         return self.completed(of, scores)
 
-    def choose(self, of: Distributions, positions: torch.Tensor | None = None) -> torch.Tensor:
-        """Samples a token id from each of n distributions, which need not be normalised; returns (n,), on the device.
+    def run(self, key: Hashable, function: Callable[..., Tensors], *given: Tensor) -> Tensors:
+        """Returns `function(*given)`, with all tensors on the device; replayed where it was captured, see
+        `Graphs.call`."""
+        given = tuple(pinned(tensor, self._device) for tensor in given)
+        return self._graphs.call((key, self._settings), function, self._device, *given)
 
-        Args:
-            positions: (n,), the tokens' positions in the text. A position has one outcome for a distribution. Without
-                positions every sample is a new one.
-        """
-        if positions is None:
-            positions = self._new(len(of.p))
-        # The largest of p / e, with e exponential, is token x with probability p(x). As `torch.multinomial` does it,
-        # without its checks, which end a GPU's work where they fail.
-        at = (of.p / exponential(self._seed, positions, of.ids)).argmax(dim=-1, keepdim=True)
-        return of.ids.expand_as(of.p).gather(-1, at)[:, 0]
+    def prepare(self) -> None:
+        """Captures what the last round computed. Must be called where nothing is timed."""
+        self._graphs.fulfil()
 
-    def several(self, of: Distributions, n: int) -> list[int]:
-        """Draws at most n different token ids, one after the other, from a single distribution without replacement, and
-        reads them. They are fewer if the distribution has fewer."""
-        race = of.p / exponential(self._seed, self._new(1), of.ids)  # its order is that of the draws
-        best, at = race[0].topk(min(n, race.shape[1]))
-        ids, possible = torch.stack([of.ids[0][at], (best > 0).long()]).tolist()
-        return [id_ for id_, drawn in zip(ids, possible, strict=True) if drawn]
-
-    def uniform(self, n: int) -> torch.Tensor:
-        """Returns (n,) new numbers, uniformly distributed in [0, 1), on the device."""
-        return uniform(self._seed, self._new(1), torch.arange(n, device=self._device)[None])[0]
-
-    def _new(self, n: int) -> torch.Tensor:
-        """Returns (n,) positions that no token has and that were not returned before: negative ones."""
-        before = self._drawn
-        self._drawn += n
-        return torch.arange(-self._drawn, -before, device=self._device)
+    def numbers(self, samples: int, *more: int) -> Tensor:
+        """Returns the seed, the start of `samples` new samples, and more numbers, as an int64 tensor on the host. From
+        the first two `noise_of` makes the random numbers in captured work."""
+        start = self._start + self._drawn
+        self._drawn += samples
+        return torch.tensor([self._seed, start, *more])
 
     def choices(self, scores: torch.Tensor, positions: Sequence[int]) -> Callable[[int], int]:
         """Samples a token after each row of (n, vocabulary) scores.
@@ -249,20 +286,26 @@ class Sampler:
         Raises:
             FloatingPointError: the scores contain NaN.
         """
-        quick = self.distributions(scores)
-        chosen = self.choose(quick, to_device(positions, scores.device))
-        n = len(chosen)
-        flags = [] if quick.complete is None else [quick.complete]
-        read = read_choices(torch.cat([chosen, *flags]), quick.p[:, 0])
-        complete = read[n:] or [True] * n
+        (read,) = self.run("choices", self._choices, scores, self.numbers(0, *positions))
+        n = len(positions)
+        *chosen, damaged = read.tolist()
+        if damaged:
+            raise FloatingPointError
+        complete = chosen[n:] or [True] * n
 
         def choice(row: int) -> int:
             if complete[row]:
-                return read[row]
+                return chosen[row]
             at = torch.full((1,), positions[row], device=scores.device)
             return int(self.choose(whole(self.probabilities(scores[row : row + 1])), at))
 
         return choice
+
+    def _choices(self, scores: Tensor, numbers: Tensor) -> tuple[Tensor]:
+        quick = self.distributions(scores)
+        chosen = noise_of(numbers).choose(quick, numbers[2:])
+        complete = [] if quick.complete is None else [quick.complete]
+        return (torch.cat([chosen, *complete, quick.p[:, :1].isnan().any()[None]]),)
 
     def draw(self, probabilities: torch.Tensor) -> int:
         """Draws a new sample from a (vocabulary,) distribution, and reads it.
@@ -270,7 +313,16 @@ class Sampler:
         Raises:
             FloatingPointError: the probabilities contain NaN.
         """
-        return read_choices(self.choose(whole(probabilities[None])), probabilities)[0]
+        chosen = self.choose(whole(probabilities[None]))
+        token, damaged = torch.cat([chosen, probabilities.isnan().any()[None]]).tolist()
+        if damaged:
+            raise FloatingPointError
+        return token
+
+
+def noise_of(numbers: Tensor) -> Noise:
+    """Returns the random numbers that `Sampler.numbers` names, given on the device."""
+    return Noise(numbers[0], numbers[1], numbers.device)
 
 
 def whole(probabilities: torch.Tensor) -> Distributions:
@@ -284,15 +336,3 @@ def _ordered(scores: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, tor
     ids, order = ids.sort(dim=-1, descending=True)
     scores, order = scores.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     return scores, ids.gather(-1, order)
-
-
-def read_choices(choices: torch.Tensor, scores: torch.Tensor) -> list[int]:
-    """Reads (n,) choices, and checks the scores that they were made by, in one transfer.
-
-    Raises:
-        FloatingPointError: a score is NaN, which every choice treats as the highest.
-    """
-    *read, damaged = torch.cat([choices, scores.isnan().any().long()[None]]).tolist()
-    if damaged:
-        raise FloatingPointError
-    return read

@@ -13,16 +13,28 @@ were chosen (argmax, lookup) q is one-hot, and those rules would accept no more.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from playground.decoding import chain_rules, tree_rules
-from playground.decoding.chain_rules import Kept, block_verification, speculative_sampling
-from playground.decoding.drafters.base import Draft
-from playground.decoding.sampling import Sampler, read_choices, whole
+from playground.decoding import tree_rules
+from playground.decoding.chain_rules import (
+    Kept,
+    Sampled,
+    block_of,
+    block_verification,
+    kept_by_tokens,
+    kept_of,
+    speculative_sampling,
+)
+from playground.decoding.drafters.base import Draft, rank_among
+from playground.decoding.sampling import Noise, Sampler, noise_of, whole
 from playground.decoding.text import Detokenizer
 from playground.decoding.transfer import to_device
 from playground.trace import Decision, DraftToken, TargetToken
@@ -84,8 +96,10 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, ve
         FloatingPointError: scores contain NaN.
     """
     if sampler.greedy:
-        best = scores.argmax(dim=-1)
-        choices = read_choices(best, scores.gather(-1, best[:, None]))
+        (read,) = sampler.run("argmax", _argmax, scores)
+        *choices, damaged = read.tolist()
+        if damaged:
+            raise FloatingPointError
         path, token = follow(draft, choices.__getitem__)
     elif draft.probabilities is None:
         path, token = follow(draft, sampler.choices(scores, [length + depth for depth in draft.depths]))
@@ -103,17 +117,52 @@ def rule_for(draft: Draft, verification: str) -> str:
     return "block" if verification == "block" else "token"
 
 
-def sampled(draft: Draft, scores: torch.Tensor, sampler: Sampler, rule: str) -> Kept:
+def sampled(draft: Draft, scores: Tensor, sampler: Sampler, rule: str) -> Kept:
     """Verifies a sampled draft by the named rule. `scores` are those of `decide`."""
-    quick = sampler.distributions(scores)
     if draft.tree is not None:
-        return tree_rules.verify_tree(draft, sampler.all_of(quick, scores), sampler, tree_rules.RULES[rule])
+        p = sampler.all_of(sampler.distributions(scores), scores)
+        return tree_rules.verify_tree(draft, p, sampler, tree_rules.RULES[rule])
     of_chain = block_verification if rule == "block" else speculative_sampling
-    kept = of_chain(draft, quick.spread(scores.shape[1]), sampler, quick.complete)
+    judge = partial(_judged, of_chain, sampler)
+    given = scores, _q(draft), sampler.numbers(2, *draft.ids)
+    (outcome,) = sampler.run(("chain", rule), judge, *given)
+    kept = kept_of(outcome, len(draft.ids))
     if kept is None:
-        kept = of_chain(draft, sampler.completed(quick, scores), sampler, None)
+        p = sampler.completed(sampler.distributions(scores), scores)
+        kept = kept_of(of_chain(draft, p, sampler), len(draft.ids))
         assert kept, "these are complete"
     return kept
+
+
+class Chain(NamedTuple):
+    """A sampled chain on the device: (k,) ids, and the (k, vocabulary) distributions that they were sampled from."""
+
+    ids: Tensor
+    probabilities: Tensor
+
+
+def _q(draft: Draft) -> Tensor:
+    assert draft.probabilities is not None, "the draft was sampled"
+    return draft.probabilities
+
+
+def _judged(
+    of_chain: Callable[[Chain, Tensor, Noise, Tensor | None], Tensor],
+    sampler: Sampler,
+    scores: Tensor,
+    q: Tensor,
+    numbers: Tensor,
+) -> tuple[Tensor]:
+    """Returns a chain rule's outcome. `numbers`: those of `Sampler.numbers`, then the (k,) ids of the draft."""
+    quick = sampler.distributions(scores)
+    p = quick.spread(scores.shape[1])
+    return (of_chain(Chain(numbers[2:], q), p, noise_of(numbers), quick.complete),)
+
+
+def _argmax(scores: Tensor) -> tuple[Tensor]:
+    """Returns the highest column of each row, then whether one of them is NaN, which argmax treats as the highest."""
+    best = scores.argmax(dim=-1)
+    return (torch.cat([best, scores.gather(-1, best[:, None]).isnan().any()[None]]),)
 
 
 def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
@@ -161,23 +210,13 @@ def annotate(
         detokenizer: advances by the accepted tokens and the target's own.
         with_own: whether the target's own token is part of the output.
     """
-    # Only rows on the path are shown; a tree has many others.
     row_after = {-1: 0} | {i: row for row, i in enumerate(verdict.path, 1)}
     decided = [i for i, decision in enumerate(verdict.decisions) if decision != "unverified"]
     judged = {i: row_after[draft.parents[i]] for i in decided}
     last = verdict.path[-1] if verdict.path else -1
     rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
-    shown = [i + 1 for i in row_after]
-    in_order = shown == list(range(len(shown)))  # a chain, and a tree's first branch
-    other = Otherwise(draft, verdict, scores, sampler) if verdict.rule and draft.ids else None
-    p, margins, rank, otherwise = _shown(
-        scores[: len(shown)] if in_order else scores.index_select(0, to_device(shown, scores.device)),
-        rows=[*judged.values(), len(verdict.path)],
-        ids=[*(draft.ids[i] for i in judged), verdict.token],
-        rank=None if rejected is None else draft.rank(rejected, verdict.token),
-        other=other,
-        sampler=sampler,
-    )
+    pairs = [*((row, draft.ids[i]) for i, row in judged.items()), (len(verdict.path), verdict.token)]
+    p, margins, rank, otherwise = _shown(draft, verdict, scores, sampler, pairs, rejected)
     p_of = dict(zip(judged, p, strict=False))
 
     pieces = detokenizer.branch(draft.ids, draft.parents, last)
@@ -204,8 +243,8 @@ def annotate(
         id=verdict.token,
         text=detokenizer.commit([verdict.token])[0],
         special=verdict.token in detokenizer.special_ids,
-        p=p[-1],
-        margin=margins[-1],
+        p=p[len(judged)],
+        margin=margins[len(verdict.path)],
         reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
         rank=rank,
     )
@@ -213,65 +252,76 @@ def annotate(
 
 
 def _shown(
-    scores: torch.Tensor,
-    rows: Sequence[int],
-    ids: Sequence[int],
-    rank: torch.Tensor | None,
-    other: Otherwise | None,
+    draft: Draft,
+    verdict: Verdict,
+    scores: Tensor,
     sampler: Sampler,
+    pairs: list[tuple[int, int]],
+    rejected: int | None,
 ) -> tuple[list[float], list[float | None], int | None, int | None]:
-    """Reads in one transfer: the probability of each of `ids` in its row, the gap between the two highest scores of
-    every row (None where only one is allowed), the rank, and how many tokens the other rule would have accepted."""
-    p = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
-    best = scores.topk(2, dim=-1).values
-    row, id_ = to_device([list(rows), list(ids)], scores.device)
-    parts = [p.spread(scores.shape[1])[row, id_], best[:, 0] - best[:, 1]]
-    if other is not None:
-        parts.append(other.waiting.to(best.dtype))
-    if rank is not None:
-        parts.append(rank[None].to(best.dtype))
-    if p.complete is not None:
-        parts.append(p.complete.all()[None].to(best.dtype))
-    shown = torch.cat(parts).tolist()
-    complete = p.complete is None or shown.pop()
-    ranked = None if rank is None else int(shown.pop())
-    otherwise = None
-    if other is not None:
-        *shown, kept, known = shown
-        otherwise = int(kept) if known else other.completed()
-    chances = shown[: len(ids)] if complete else sampler.completed(p, scores)[row, id_].tolist()
-    gaps = [gap if gap < math.inf else None for gap in shown[len(ids) :]]
-    return chances, gaps, ranked, otherwise
+    """Reads in one transfer: the probability of each of `pairs`, a row of the path and a token; the gap between the two
+    highest scores in each row of the path (None where only one is allowed); the rank of the target's own token beside
+    the draft token `rejected`; and `Round.kept_otherwise`."""
+    path = [0, *(i + 1 for i in verdict.path)]
+    chain, k = draft.tree is None, len(draft.ids)
+    # A tree has many rows that are not shown. All sizes depend on the draft alone, so that few are captured.
+    rows = scores if chain else scores.index_select(0, to_device(_padded(path, draft.depth + 1), scores.device))
+    size = k + 1 if chain else 1 << len(pairs).bit_length()
+    given = [rows, torch.tensor([*itertools.chain(*_padded(pairs, size)), verdict.token, *draft.ids])]
+    ranked = draft.candidates is not None and draft.draft_ids is not None and k > 0
+    if ranked:
+        given += [draft.candidates[rejected or 0], draft.draft_ids]
+    other = verdict.rule if chain and k else ""
+    if other:
+        given += [_q(draft), torch.tensor(verdict.draws)]
+    (read,) = sampler.run(("shown", size, ranked, other), partial(_described, sampler, size, ranked, other), *given)
+    rank, kept, known, complete, *values = read.tolist()
+    otherwise = int(kept) if other else None
+    if verdict.rule and k and not (other and known):
+        otherwise = kept_otherwise(draft, verdict, sampler.all_of(sampler.distributions(scores), scores))
+    chances = values[: len(pairs)]
+    if not complete:
+        row, id_ = to_device(pairs, scores.device).T
+        chances = sampler.probabilities(rows.index_select(0, row)).gather(1, id_[:, None])[:, 0].tolist()
+    gaps = [gap if gap < math.inf else None for gap in values[size : size + len(path)]]
+    return chances, gaps, int(rank) if ranked and rejected is not None else None, otherwise
 
 
-class Otherwise:
-    """Counts the tokens of a sampled draft that the other rule would have accepted with the same random numbers: block
-    or token by token for a chain, traversal or recursive rejection for a tree.
+def _padded(values: list[Any], size: int) -> list[Any]:
+    return values + values[-1:] * (size - len(values))
 
-    `waiting`: (2,), on the device: the count, and whether every distribution was complete, so that the count is valid.
+
+def _described(
+    sampler: Sampler, size: int, ranked: bool, other: str, scores: Tensor, numbers: Tensor, *more: Tensor
+) -> tuple[Tensor]:
+    """Returns what `_shown` reads: the rank, the tokens that the other rule would have accepted, whether it knows,
+    whether the probabilities are complete, the `size` probabilities, and the gap of each row.
+
+    Args:
+        numbers: `size` rows and tokens, the target's own token, the (k,) tokens of the draft.
+        more: if `ranked`, the scores that the rank is among, and their ids; if there is an `other` rule, q and the
+            uniform numbers.
     """
+    row, id_ = numbers[: 2 * size].view(-1, 2).unbind(1)
+    own, ids = numbers[2 * size : 2 * size + 1], numbers[2 * size + 1 :]
+    of = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
+    p, best, yes = of.spread(scores.shape[1]), scores.topk(2, dim=-1).values, scores.new_ones(1)
+    rank = rank_among(more[0], more[1], own) if ranked else yes
+    kept = other_of_chain(other, Chain(ids, more[-2]), p, more[-1]) if other else yes
+    whether = [yes, yes] if of.complete is None else [of.complete.all()[None], of.complete[row].all()[None]]
+    parts = rank, kept, *whether, p[row, id_], best[:, 0] - best[:, 1]
+    return (torch.cat([part.to(best.dtype) for part in parts]),)
 
-    def __init__(self, draft: Draft, verdict: Verdict, scores: torch.Tensor, sampler: Sampler) -> None:
-        self._draft, self._rule, self._draws = draft, verdict.rule, verdict.draws
-        self._scores, self._sampler = scores, sampler
-        self._quick = sampler.distributions(scores)
-        if draft.tree is not None:  # a tree is judged token by token
-            self.waiting = torch.tensor([self.completed(), 1], device=scores.device)
-        else:
-            kept = self._of_chain(self._quick.spread(scores.shape[1]))
-            complete = self._quick.complete
-            self.waiting = torch.cat([kept, kept.new_ones(1) if complete is None else complete.all()[None]])
 
-    def completed(self) -> int:
-        """Returns the count over complete distributions."""
-        p = self._sampler.all_of(self._quick, self._scores)
-        if self._draft.tree is None:
-            return int(self._of_chain(p))
-        other = tree_rules.RULES["recursive" if self._rule == "traversal" else "traversal"]
-        return len(other(self._draft, p, self._draws)[0])
+def kept_otherwise(draft: Draft, verdict: Verdict, p: Tensor) -> int:
+    """Counts the tokens of a sampled draft that the other rule would have accepted with the same random numbers: block
+    or token by token for a chain, traversal or recursive rejection for a tree."""
+    if draft.tree is None:
+        return int(other_of_chain(verdict.rule, draft, p, to_device(verdict.draws, p.device)))
+    other = tree_rules.RULES["recursive" if verdict.rule == "traversal" else "traversal"]
+    return len(other(draft, p, verdict.draws)[0])
 
-    def _of_chain(self, p: torch.Tensor) -> torch.Tensor:
-        u = to_device(self._draws, p.device)
-        if self._rule == "block":
-            return chain_rules.kept_by_tokens(self._draft, p, u)
-        return chain_rules.block_of(self._draft, p).kept(u)
+
+def other_of_chain(rule: str, draft: Sampled, p: Tensor, u: Tensor) -> Tensor:
+    """Returns a (1,) tensor: how many tokens of a chain the other rule accepts. `u`: (k,), uniform numbers."""
+    return kept_by_tokens(draft, p, u) if rule == "block" else block_of(draft, p).kept(u)

@@ -93,11 +93,11 @@ def test_a_layer_beside_a_static_target_drafts_through_graphs(kind, way, tmp_pat
 
 def counted(target, new_drafter, graphs=False, tokens=10, contract=None, **sampling):
     counter = Counter()
-    make = EagerRunner
+    make, sampled = EagerRunner, None
     if graphs:
-        static = StaticModel(target, Graphs("counted", counter.capture))
+        static, sampled = StaticModel(target, Graphs("counted", counter.capture)), Graphs("counted", counter.capture)
         make = lambda model: StaticRunner(static, 64)  # noqa: E731
-    runner, sampler = make(target), Sampler(Request("x", **sampling), target.device, PROMPT, contract)
+    runner, sampler = make(target), Sampler(Request("x", **sampling), target.device, PROMPT, contract, sampled)
     made, detokenizer = new_drafter(runner), Detokenizer(NumberTokenizer(), PROMPT)
     return of_rounds(counter, decode(runner, made, Constant(DEEP), sampler, detokenizer, PROMPT, tokens, ()))
 

@@ -30,8 +30,10 @@ from playground.decoding.drafters.walked import WalkedBranches
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner, seam
+from playground.decoding.runners.graphs import Graphs
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
+from playground.decoding.verify import Rule, decide
 from playground.lane import Lane, Request
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.dflash2 import DFlash2
@@ -132,11 +134,13 @@ def rounds_of(
     lookahead: int = 4,
     max_new_tokens: int = 24,
     ends: Collection[int] = frozenset({V - 1}),
+    graphs: Graphs | None = None,
+    rule: Rule = decide,
     **sampling: float,
 ) -> list[Round]:
-    target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device)
+    target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device, prompt, graphs=graphs)
     drafter, detokenizer = new_drafter(target), Detokenizer(NumberTokenizer(), prompt)
-    options = dict(seam=seam(model.config))
+    options = dict(seam=seam(model.config), rule=rule)
     return list(
         decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
     )

@@ -115,9 +115,9 @@ def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(
 def test_a_refused_token_is_drafted_only_where_a_reduced_vocabulary_has_no_other(temperature):
     contract = Contract(GenerationConfig(suppress_tokens=[1, 2]), [], 6)
     choose = DraftChoice(6, Sampler(Request("x", temperature=temperature), torch.device("cpu"), [0], contract))
-    assert choose([0], torch.tensor([9.0, 9.0, 0.0]), torch.tensor([1, 2, 3])).id == 3
-    forced = choose([0], torch.tensor([9.0, 8.0]), torch.tensor([1, 2]))
-    assert forced.id in (1, 2) and 0 < forced.q <= 1
+    assert choose([0], torch.tensor([[9.0, 9.0, 0.0]]), torch.tensor([1, 2, 3])).ids == 3
+    forced = choose([0], torch.tensor([[9.0, 8.0]]), torch.tensor([1, 2]))
+    assert forced.ids in (1, 2) and 0 < forced.read[0, 1] <= 1
 
 
 @pytest.fixture

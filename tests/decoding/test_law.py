@@ -14,7 +14,6 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding import verify
-from playground.decoding.chain_rules import Kept
 from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NOTHING, NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
@@ -212,21 +211,25 @@ def test_a_token_that_is_dropped_for_what_it_is_is_caught(tmp_path):
 exact = verify.speculative_sampling
 
 
-def all_accepted(draft, p, sampler, complete):
-    return Kept([*range(len(draft.ids))], sampler.draw(p[-1]), [0.0] * len(draft.ids))
+def outcome(draft, p, noise, n: int) -> torch.Tensor:
+    """Of a rule that accepts n tokens, and samples the target's own from p."""
+    return torch.tensor([n, int(noise.choose(whole(p[n : n + 1]))), 0, 1, *[0.0] * len(draft.ids)])
 
 
-def typical(draft, p, sampler, complete):
+def all_accepted(draft, p, noise, complete):
+    return outcome(draft, p, noise, len(draft.ids))
+
+
+def typical(draft, p, noise, complete):
     """Medusa's: a draft token is kept where the target finds it likely enough."""
     likely = [float(p[i, id_]) > 0.2 for i, id_ in enumerate(draft.ids)]
     n = likely.index(False) if False in likely else len(likely)
-    return Kept([*range(n)], sampler.draw(p[n]), [0.0] * len(draft.ids))
+    return outcome(draft, p, noise, n)
 
 
-def redrawn(draft, p, sampler, complete):
+def redrawn(draft, p, noise, complete):
     """From p, and not from what p has over q."""
-    kept = exact(draft, p, sampler, complete)
-    return kept._replace(token=sampler.draw(p[len(kept.path)]))
+    return outcome(draft, p, noise, int(exact(draft, p, noise, complete)[0]))
 
 
 class ToldAsDrawn(AssistantDrafter):

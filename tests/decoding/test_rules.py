@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from playground.decoding import lossy
-from playground.decoding.chain_rules import block_of, block_verification, kept_by_tokens, speculative_sampling
+from playground.decoding.chain_rules import block_of, block_verification, kept_by_tokens, kept_of, speculative_sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
 from playground.decoding.drafters.tree import WIDTH, SampledTreeDrafter, chance, shape
@@ -18,7 +18,7 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.tree_rules import recursive_rejection, traversal
-from playground.decoding.verify import Otherwise, decide
+from playground.decoding.verify import decide, kept_otherwise
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import NoText, cases, follows_the_law
@@ -128,7 +128,7 @@ def as_tree_rule(chain_rule):
     def rule(draft, p, u):
         sampler = Left(SAMPLED, CPU)
         sampler.uniform = lambda n: torch.tensor(u)
-        kept = chain_rule(draft, p, sampler)
+        kept = kept_of(chain_rule(draft, p, sampler), len(draft.ids))
         ratios = [min(1.0, float(p[i, x] / draft.probabilities[i, x])) for i, x in enumerate(draft.ids)]
         bounds = kept.bounds or [ratio if i <= len(kept.path) else None for i, ratio in enumerate(ratios)]
         return kept.path, sampler.left, bounds
@@ -266,9 +266,7 @@ def test_what_is_kept_otherwise_is_what_the_other_rule_keeps():
             u = torch.tensor(verdict.draws)
             kept = {"token": kept_by_tokens(draft, p, u), "block": block_of(draft, p).kept(u)}
             assert len(verdict.path) == int(kept[rule])
-            otherwise = Otherwise(draft, verdict, p.log(), sampler)
-            assert otherwise.waiting.tolist() == [int(kept[other]), 1]
-            assert otherwise.completed() == int(kept[other])
+            assert kept_otherwise(draft, verdict, p) == int(kept[other])
 
 
 def test_a_chosen_draft_is_judged_by_the_targets_choice_under_every_rule():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -29,11 +30,13 @@ from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_cache import why_eager
 from playground.decoding.runners.static_model import Buffers, StaticModel
 from playground.decoding.runners.static_network import StaticLayerRunner, StaticNetwork
+from playground.decoding.verify import decide
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
+from playground.trace import Round
 from tests.decoding import real
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import (
@@ -156,6 +159,26 @@ def assert_same(eager, static) -> None:
 def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, sampling):
     for prompt in (prompts(2)[1], LONG):
         assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
+
+
+@pytest.mark.parametrize("verification", ["token", "block"])
+@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8), dict(temperature=0.8, top_p=0.9, top_k=9)], ids=str)
+@pytest.mark.parametrize("way", ["none", "ngram", "eagle3", "mtp tree", "dflash"])
+def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way, sampling, verification):
+    model, recorder = llama(0, 3), Recorder()
+    graphs, rule = Graphs("recorded", recorder), partial(decide, verification=verification)
+    for prompt in prompts(2):
+        plain, captured = (
+            rounds_of(model, drafting(way, model, None), prompt, max_new_tokens=40, graphs=each, rule=rule, **sampling)
+            for each in (None, graphs)
+        )
+        assert [without_times(r) for r in captured] == [without_times(r) for r in plain]
+    assert not graphs.failure
+    assert recorder.replays > recorder.captures > 0
+
+
+def without_times(round_: Round) -> Round:
+    return replace(round_, start_s=0, draft_s=0, verify_s=0, end_s=0, commit_s=0, annotate_s=0, mask_s=0)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from playground.decoding import sampling
+from playground.decoding.chain_rules import kept_of, speculative_sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.sampling import Sampler
-from playground.decoding.verify import decide, follow, speculative_sampling
+from playground.decoding.verify import decide, follow
 from playground.lane import Request
 from tests.decoding import law
 from tests.decoding.fakes import FakeModel, random_law
@@ -24,9 +25,11 @@ DRAWS = (pytest.param(2_500, id="quick"), pytest.param(10_000, id="long", marks=
 CPU = torch.device("cpu")
 
 
-def law_of_first_tokens(
-    p: torch.Tensor, q: torch.Tensor, draws: int = 5_000, drafted: int | None = None, rule=speculative_sampling
-):
+def judged(draft, p, sampler):
+    return kept_of(speculative_sampling(draft, p, sampler), len(draft.ids))
+
+
+def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor, draws: int = 5_000, drafted: int | None = None, rule=judged):
     """Counts of the first token that comes out of one draft of two tokens, drawn or `drafted`. `p`: (3, V), `q`:
     (2, V)."""
     sampler = Sampler(Request("x", temperature=1.0, seed=5), CPU)
@@ -78,9 +81,9 @@ def test_rules_are_exact_where_top_p_asks_for_more_than_the_first_candidates(can
 
 def test_agreement_shows_in_acceptance():
     sampler = Sampler(Request("x", temperature=1.0), CPU)
-    same = [len(speculative_sampling(Draft([1, 2], [1, 1], P[:2]), P, sampler).path) for _ in range(200)]
+    same = [len(judged(Draft([1, 2], [1, 1], P[:2]), P, sampler).path) for _ in range(200)]
     never, q = DISJOINT[[0, 0, 0]], DISJOINT[[1, 1]]
-    none = [len(speculative_sampling(Draft([4, 4], [1, 1], q), never, sampler).path) for _ in range(200)]
+    none = [len(judged(Draft([4, 4], [1, 1], q), never, sampler).path) for _ in range(200)]
     assert set(same) == {2}
     assert set(none) == {0}
 
@@ -99,7 +102,7 @@ def test_a_verdict_has_the_numbers_that_decided():
 
 def test_wrong_rules_are_caught():
     def no_residual(draft, p, sampler):
-        kept = speculative_sampling(draft, p, sampler)
+        kept = judged(draft, p, sampler)
         n = len(kept.path)
         return kept if n == 2 else kept._replace(token=sampler.draw(p[n]))
 

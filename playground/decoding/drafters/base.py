@@ -87,15 +87,12 @@ class Draft:
             forced=sum(i < self.forced for i in kept),
         )
 
-    def rank(self, i: int, id_: int) -> torch.Tensor | None:
-        """Returns the rank of token `id_` among the candidates for the position of token i, as a tensor of no
-        dimensions on the device: 1 is the best, 0 means not among them. None if nothing was scored."""
-        if self.candidates is None:
-            return None
-        scores = self.candidates[i]
-        ids = torch.arange(len(scores), device=scores.device) if self.draft_ids is None else self.draft_ids
-        own = scores.masked_fill(ids[: len(scores)] != id_, float("-inf")).max()
-        return torch.where((ids[: len(scores)] == id_).any(), (scores > own).sum() + 1, 0)
+
+def rank_among(scores: torch.Tensor, ids: torch.Tensor, id_: torch.Tensor) -> torch.Tensor:
+    """Returns the rank of token `id_`, (1,), by the (draft vocabulary,) scores of the tokens `ids`, as a (1,) tensor: 1
+    is the best, 0 means not among them."""
+    own = scores.masked_fill(ids != id_, float("-inf")).max()
+    return torch.where((ids == id_).any(), (scores > own).sum() + 1, 0)[None]
 
 
 NOTHING = Draft([], [])
@@ -116,14 +113,14 @@ def copied(ids: Sequence[int], start: int, k: int) -> Draft:
 
 
 class Chosen(NamedTuple):
-    """One drafted token, still on the device. `id`, `q` and `confidence` have no dimensions; `probabilities` is
-    (vocabulary,), and `candidates` (draft vocabulary,). `Draft` explains the fields."""
+    """n drafted tokens, still on the device. `ids`: (n,); `read`: (n, 2), each id with its q, in float32, which holds
+    every id below 2^24; `candidates`: (n, draft vocabulary); `probabilities`: (n, vocabulary). `Draft` explains the
+    fields."""
 
-    id: torch.Tensor
-    q: torch.Tensor
-    probabilities: torch.Tensor | None
+    ids: torch.Tensor
+    read: torch.Tensor
     candidates: torch.Tensor
-    confidence: torch.Tensor | None = None
+    probabilities: torch.Tensor | None = None
 
 
 class Drafter(Protocol):

@@ -11,6 +11,7 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
 
@@ -114,28 +115,37 @@ class ChainDrafter(BranchesDrafter):
         the q of those before it."""
         one_by_one = stop_below > 0 or sampler.reads_text
         choose = DraftChoice(self._vocab_size, sampler)
-        chosen: list[Chosen] = []
+        draft_ids = self._branches.draft_ids
+        if isinstance(self._branches, ParallelBranches) and not one_by_one:
+            chosen = [choose(ids, self._branches.positions[:k], draft_ids)]
+            return self._draft(chosen, _read(chosen, []), stop_below)
+        chosen, confidences = [], []
         drafted: list[tuple[int, float, float]] = []  # each with its q and its confidence
         while len(chosen) < k and not self._ends(drafted, stop_below):
             if chosen:
-                logits = self._branches.grow(chosen[-1].id[None], [0])
+                logits = self._branches.grow(chosen[-1].ids, [0])
             confidence = self._branches.confidence
-            if confidence is not None and stop_below > 0 and float(confidence[0]) < stop_below:
-                break
+            if confidence is not None:
+                if stop_below > 0 and float(confidence[0]) < stop_below:
+                    break
+                confidences.append(confidence)
             text = [*ids, *(id_ for id_, *_ in drafted), *[UNREAD] * (len(chosen) - len(drafted))]
-            choice = choose(text, logits[0], self._branches.draft_ids)
-            chosen.append(choice if confidence is None else choice._replace(confidence=confidence[0]))
+            chosen.append(choose(text, logits, draft_ids, len(chosen)))
             if one_by_one or len(chosen) == k:
-                drafted += _read(chosen[len(drafted) :])
-        n = next((i for i in range(1, k) if self._ends(drafted[:i], stop_below)), len(drafted))
-        sampled_from = [choice.probabilities for choice in chosen[:n] if choice.probabilities is not None]
+                drafted += _read(chosen[len(drafted) :], confidences[len(drafted) :])
+        return self._draft(chosen, drafted, stop_below)
+
+    def _draft(self, chosen: Sequence[Chosen], drafted: Sequence[tuple[int, float, float]], stop_below: float) -> Draft:
+        ends = (i for i in range(1, len(drafted)) if self._ends(drafted[:i], stop_below))
+        drafted = drafted[: next(ends, len(drafted))]
+        sampled_from = [choice.probabilities for choice in chosen if choice.probabilities is not None]
         return Draft(
-            [id_ for id_, *_ in drafted[:n]],
-            [q for _, q, _ in drafted[:n]],
-            torch.stack(sampled_from) if sampled_from else None,
-            candidates=[choice.candidates for choice in chosen[:n]],
+            [id_ for id_, *_ in drafted],
+            [q for _, q, _ in drafted],
+            torch.cat(sampled_from)[: len(drafted)] if sampled_from else None,
+            candidates=[row for choice in chosen for row in choice.candidates][: len(drafted)],
             draft_ids=self._branches.draft_ids,
-            confidences=None if self._branches.confidence is None else [confidence for *_, confidence in drafted[:n]],
+            confidences=None if self._branches.confidence is None else [confidence for *_, confidence in drafted],
         )
 
     def _ends(self, drafted: Sequence[tuple[int, float, float]], stop_below: float) -> bool:
@@ -146,12 +156,12 @@ class ChainDrafter(BranchesDrafter):
         return self._branches.confidence is None and drafted[-1][1] < stop_below
 
 
-def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float, float]]:
-    """Reads the ids, q and confidences (0 without a head) in one transfer. float32 holds every id below 2^24."""
-    ids, q = (torch.stack(values).float() for values in list(zip(*chosen, strict=True))[:2])
-    known = [choice.confidence for choice in chosen if choice.confidence is not None]
-    confidences = torch.stack(known).float() if known else torch.zeros_like(q)
-    return [(int(id_), *chances) for id_, *chances in torch.stack([ids, q, confidences]).t().tolist()]
+def _read(chosen: Sequence[Chosen], confidences: Sequence[torch.Tensor]) -> list[tuple[int, float, float]]:
+    """Reads the ids, q and confidences (0 without a head) in one transfer."""
+    rows = torch.cat([choice.read for choice in chosen])
+    if confidences:
+        rows = torch.cat([rows, torch.cat(list(confidences))[:, None]], dim=1)
+    return [(int(id_), q, *confidence) if confidence else (int(id_), q, 0.0) for id_, q, *confidence in rows.tolist()]
 
 
 def branches_of(setup: Setup) -> Branches:

@@ -9,7 +9,7 @@ import torch
 
 from playground.decoding.drafters.base import Chosen
 from playground.decoding.runners.base import Runner
-from playground.decoding.sampling import Sampler
+from playground.decoding.sampling import Sampler, Tensors, noise_of
 from playground.decoding.transfer import to_device
 from playground.models.networks.heads import SharedHead
 
@@ -98,34 +98,56 @@ class DraftChoice:
         self._vocab_size = vocab_size
         self._sampler = sampler
 
-    def __call__(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Chosen:
-        """Chooses one token.
+    def __call__(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor, place: int = 0) -> Chosen:
+        """Chooses one token for each of n positions, one after the other.
 
         Args:
-            ids: the sequence before the token. Only its length counts, unless the sampler `reads_text`.
-            logits: (draft vocabulary,).
+            ids: the sequence before the first token. Only its length counts, unless the sampler `reads_text`, where n
+                is 1.
+            logits: (n, draft vocabulary).
             draft_ids: (draft vocabulary,), their token ids.
+            place: of the first token in the draft. What is chosen elsewhere in the draft is not overwritten.
 
         Returns:
-            The token. Tokens outside the draft vocabulary have q = 0 in the distribution that it was sampled from.
+            The tokens. Tokens outside the draft vocabulary have q = 0 in the distributions that they were sampled from.
         """
-        if self._sampler.greedy and self._sampler.only_refuses:  # no need to spread it over the whole vocabulary
-            logits = without(logits, self._sampler.refused, draft_ids)
+        sampler, n = self._sampler, len(logits)
+        noise = [] if sampler.greedy else [sampler.numbers(n)]
+        if sampler.only_refuses(range(len(ids), len(ids) + n)):
+            refused = [] if sampler.refused is None else [sampler.refused]
+            return Chosen(*sampler.run(("logits", place), self.of_logits, logits, draft_ids, *noise, *refused))
+        scores = torch.cat([self._scores(ids, row[None], draft_ids) for row in logits])
+        return Chosen(*sampler.run(("scores", place), self._of_scores, scores, draft_ids, *noise))
+
+    def of_logits(self, logits: torch.Tensor, draft_ids: torch.Tensor, *given: torch.Tensor) -> Tensors:
+        """Returns the fields of `Chosen` where the sampler at most refuses tokens. `given`: from a sampler that is not
+        greedy its numbers; then the refused tokens, if there are any."""
+        refused = None if self._sampler.refused is None else given[-1]
+        if self._sampler.greedy:  # no need to spread them over the whole vocabulary
+            logits = without(logits, refused, draft_ids)
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
-            return Chosen(draft_ids.index_select(0, column[None])[0], q, None, logits)
-        scores = self._scores(ids, logits, draft_ids)
-        candidates = scores[0].index_select(0, draft_ids)
+            ids = draft_ids.index_select(0, column)
+            return ids, torch.stack([ids.float(), q], dim=1), logits
+        scores = self._spread(logits, draft_ids)
+        if refused is not None:
+            scores = _unless_all(scores.masked_fill(refused, float("-inf")), scores)
+        return self._of_scores(scores, draft_ids, given[0])
+
+    def _of_scores(self, scores: torch.Tensor, draft_ids: torch.Tensor, *noise: torch.Tensor) -> Tensors:
+        """Returns the fields of `Chosen` for (n, vocabulary) scores."""
+        candidates = scores.index_select(1, draft_ids)
         if self._sampler.greedy:
-            q, best = scores[0].softmax(dim=-1).max(dim=-1)
-            return Chosen(best, q, None, candidates)
-        distributions = self._sampler.distributions(scores)  # candidates alone suffice: this is q by definition
-        token = self._sampler.choose(distributions)
-        probabilities = distributions.spread(self._vocab_size)[0]
-        return Chosen(token[0], probabilities.gather(0, token)[0], probabilities, candidates)
+            q, ids = scores.softmax(dim=-1).max(dim=-1)
+            return ids, torch.stack([ids.float(), q], dim=1), candidates
+        of = self._sampler.distributions(scores)  # candidates alone suffice: this is q by definition
+        ids = noise_of(*noise).choose(of)
+        probabilities = of.spread(self._vocab_size)
+        q = probabilities.gather(1, ids[:, None])
+        return ids, torch.cat([ids[:, None].float(), q], dim=1), candidates, probabilities
 
     def several(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor, n: int) -> Several:
         """Draws at most n different tokens without replacement. The other arguments are those of `__call__`."""
-        scores = self._scores(ids, logits, draft_ids)
+        scores = self._scores(ids, logits[None], draft_ids)
         distributions = self._sampler.distributions(scores)
         drawn = self._sampler.several(distributions, n)
         probabilities = distributions.spread(self._vocab_size)[0]
@@ -133,14 +155,21 @@ class DraftChoice:
         return Several(drawn, q, probabilities, scores[0].index_select(0, draft_ids))
 
     def _scores(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:
-        """Returns the scores over the target's vocabulary, (1, vocabulary) float32; -inf outside the draft
-        vocabulary."""
-        whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
-        whole.index_copy_(1, draft_ids, logits.float()[None])
+        """Returns the scores of (1, draft vocabulary) logits over the target's vocabulary, (1, vocabulary) float32;
+        -inf outside the draft vocabulary."""
+        whole = self._spread(logits, draft_ids)
         scores = self._sampler.scores(whole, lambda row: ids)
-        if scores is whole:
-            return whole
-        return torch.where(scores.isneginf().all(), whole, scores)  # a reduced vocabulary may be refused altogether
+        return whole if scores is whole else _unless_all(scores, whole)
+
+    def _spread(self, logits: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:
+        whole = logits.new_full((len(logits), self._vocab_size), float("-inf"), dtype=torch.float32)
+        return whole.index_copy_(1, draft_ids, logits.float())
+
+
+def _unless_all(scores: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Returns the scores, and those before processing in rows where all tokens are refused: a reduced vocabulary may be
+    refused altogether."""
+    return torch.where(scores.isneginf().all(dim=-1, keepdim=True), whole, scores)
 
 
 def without(logits: torch.Tensor, refused: torch.Tensor | None, draft_ids: torch.Tensor) -> torch.Tensor:

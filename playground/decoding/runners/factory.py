@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.buffers import WIDTHS
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.graphs import graphs_for
+from playground.decoding.runners.graphs import Graphs, graphs_for
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_cache import why_eager
 from playground.decoding.runners.static_model import StaticModel
 from playground.models.load import LoadedDrafter, LoadedModel
 
 NEW_TOKENS = 2048
+
+
+class Sampling(NamedTuple):
+    """The captured work of sampling and verification with a target, which outlives the runs."""
+
+    graphs: Graphs
 
 
 @dataclass
@@ -46,6 +53,12 @@ class Runners:
         if use not in loaded.static:
             loaded.static[use] = StaticModel(loaded.model, graphs_for(loaded.model.device))
         return StaticRunner(loaded.static[use], self.room, self.widest if use == "target" else WIDTHS[-1])
+
+    def sampling(self, loaded: LoadedModel) -> Graphs | None:
+        """Returns what captures sampling and verification with a target; None where nothing is compiled."""
+        if not self.compiled:
+            return None
+        return loaded.static.setdefault("sampling", Sampling(graphs_for(loaded.model.device))).graphs
 
     def describe(self, loaded: LoadedModel) -> str:
         """Describes how the target is run, such as "compiled (CUDA graphs)", with the reason where it is run eagerly

@@ -11,15 +11,20 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch import Tensor
+
+from playground.decoding.transfer import to_device
 
 Work = Callable[[], None]
 Capture = Callable[[Work], Work]
+Function = Callable[..., tuple[Tensor, ...]]
 
+MOST_CALLS, MOST_KNOWN = 64, 1024  # functions that are held captured, those called last; and known by their key
 WARM_UP = 2  # runs before a capture, in which libraries choose their kernels and allocate their workspaces
 
 
@@ -55,6 +60,9 @@ class Graphs:
         self.seconds = 0.0
         self._capture = capture
         self._replays: dict[Hashable, Work] = {}
+        self._calls: dict[Hashable, tuple[list[Tensor], tuple[Tensor, ...]]] = {}  # arguments and results, oldest first
+        self._asked: dict[Hashable, tuple[Function, list[Tensor]]] = {}  # since the last `fulfil`
+        self._known: dict[Hashable, None] = {}  # asked before it, oldest first
 
     def lacks(self, key: Hashable) -> bool:
         """True where `prepare` would capture work under this key."""
@@ -72,7 +80,7 @@ class Graphs:
             # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes do not depend
             # on the capture. Memory that ran out shows again in the eager pass that follows.
             self._capture = None
-            self._replays.clear()
+            self.clear()
             self.failure = " ".join(str(error).split())[:200] or type(error).__name__
         finally:
             self.seconds += time.perf_counter() - start
@@ -81,9 +89,51 @@ class Graphs:
         """Replays the work captured under `key`, or runs `work` if there is none. It never captures: it is timed."""
         self._replays.get(key, work)()
 
+    @torch.inference_mode()
+    def call(self, key: Hashable, function: Function, device: torch.device, *given: Tensor) -> tuple[Tensor, ...]:
+        """Returns `function(*given)`: replayed if it was captured under `key` for tensors of these shapes, whereupon
+        the next call overwrites the result; else computed, and captured by a later `fulfil`. It may depend on nothing
+        but `key` and tensors. Those on the host are sent to the device."""
+        key = key, *((tensor.shape, tensor.dtype) for tensor in given)
+        if key in self._calls:
+            held, results = self._calls[key] = self._calls.pop(key)
+            for buffer, tensor in zip(held, given, strict=True):
+                buffer.copy_(tensor, non_blocking=True)
+            self._replays[key]()
+            return results
+        sent = [to_device(tensor, device) for tensor in given]
+        if self._capture:
+            self._asked[key] = function, sent
+        return function(*sent)
+
+    @torch.inference_mode()
+    def fulfil(self) -> None:
+        """Captures the functions that were called without a capture since the last time, and before it too: shapes
+        that occur once are not worth it. Must be called where nothing is timed."""
+        asked, self._asked = self._asked, {}
+        for key, (function, sent) in asked.items():
+            if key not in self._known:
+                self._known[key] = None
+                continue
+            held = [tensor.clone() for tensor in sent]
+            results = tuple(result.clone() for result in function(*held))
+            self.prepare(key, partial(_into, results, function, held))
+            if key in self._replays:
+                self._calls[key] = held, results
+        for key in [*self._calls][:-MOST_CALLS]:
+            del self._calls[key], self._replays[key]
+        for key in [*self._known][:-MOST_KNOWN]:
+            del self._known[key]
+
     def clear(self) -> None:
         """Drops all captured work, since the buffers have moved."""
-        self._replays.clear()
+        for held in (self._replays, self._calls, self._asked):
+            held.clear()
+
+
+def _into(results: tuple[Tensor, ...], function: Function, held: list[Tensor]) -> None:
+    for buffer, result in zip(results, function(*held), strict=True):
+        buffer.copy_(result)
 
 
 def graphs_for(device: torch.device) -> Graphs:
