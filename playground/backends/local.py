@@ -43,6 +43,7 @@ from playground.models.device import device_name, ran_out_of_memory
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
 from playground.models.sizing import experts, weights_bytes
+from playground.models.spread import COST, is_spread
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.progress import Progress
@@ -137,6 +138,7 @@ class LocalBackend:
             weights=(models.target.weights, *([drafting.weights] if drafting else [])),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             pass_times=models.target.pass_times.get(how, ()),
+            notes=(COST,) if is_spread(models.target.model) else (),
             bandwidth=bandwidth(device),
             runner=how,
             obeyed=entries(models.target.model.generation_config, OBEYED),

@@ -15,6 +15,7 @@ from playground.models.device import BITS, free_bytes, resolve_device, resolve_d
 from playground.models.fetch import hub, starter
 from playground.models.load import STARTER
 from playground.models.quantised import STORED
+from playground.models.spread import COST, needs_several
 from playground.presets import NATIVE, Pair, folder_of
 
 LARGE = 1e9  # a download of at least so many bytes needs the user's consent
@@ -45,6 +46,11 @@ class Fit:
         return self.state in ("ready", "download")
 
     @property
+    def alone(self) -> bool:
+        """True where it runs without being spread over several GPUs."""
+        return self.runs and self.needed <= self.free
+
+    @property
     def label(self) -> str:
         """A few words for a list."""
         match self.state:
@@ -67,7 +73,9 @@ def fits(pair: Pair, device: torch.device, held: float = 0) -> Fit:
     needed, free = _needed(pair, size, device), free_bytes(device) + held
     memory = f"It needs about {gigabytes(needed)} of memory, and {gigabytes(free)} is free"
     fit = partial(Fit, needed=needed, free=free)
-    if needed > free:
+    if needed > free and needs_several(needed / ROOM, device):
+        memory = f"It needs about {gigabytes(needed)} of memory, which no GPU has alone. {COST.rstrip('.')}"
+    elif needed > free:
         return fit("too large", download=0, sentence=f"{memory}. Choose a smaller pair, or free some memory.")
     if not missing:
         return fit("ready", download=0, sentence=f"{memory}.")
@@ -115,7 +123,7 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
     device = resolve_device("auto")
     if device.type == "cuda":
         simple = [pair for pair in pairs.values() if not pair.gated and pair.weights.get("mtp") != NATIVE]
-        able = [pair for pair in simple if pair.size_gb <= FIRST_GB and fits(pair, device).runs]
+        able = [pair for pair in simple if pair.size_gb <= FIRST_GB and fits(pair, device).alone]
         if able:
             return max(able, key=lambda pair: (_launches_little(pair), pair.size_gb))
     return pairs.get(STARTER) or min(pairs.values(), key=lambda pair: pair.size_gb)

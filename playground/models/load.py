@@ -40,6 +40,7 @@ from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import DEVICES, PEAK, fuse_and_join
 from playground.models.quantised import check_readable, is_quantised, quantisation, quantised_by, settle, stored_bits
 from playground.models.sizing import BYTES, check_config, within_files
+from playground.models.spread import is_spread, needs_several, room
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.settings import SAMPLING, SETTINGS
@@ -280,7 +281,8 @@ def read(
         options["quantization_config"] = quantisation(weights, bits, dtype)
     elif weights.gguf:
         options["quantization_config"] = GgufConfig(dequantize=True)
-    check_memory(weights, dtype, device, bits)
+    spread = check_memory(weights, dtype, device, bits)
+    options |= {"device_map": "auto", "max_memory": room(device)} if spread else {"device_map": device}
     choose_kernels(device)
     disable_progress_bar()
     model: PreTrainedModel
@@ -292,7 +294,6 @@ def read(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            device_map=device,
             **options,  # no quantization_config of None, which would hide the checkpoint's own
         )
         model, report = loaded
@@ -321,7 +322,8 @@ def read(
             config.dtype = model.dtype  # transformers loads MTP layers in this dtype
     settle(model)
     attend_by_groups(model, device)
-    fuse_and_join(model, device)
+    if not is_spread(model):  # fused layers would lack what moves their inputs to their GPU
+        fuse_and_join(model, device)
     return model.eval()
 
 
@@ -354,23 +356,28 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
         raise Damaged(_reason(weights, error)) from error
 
 
-def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
+def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> bool:
     """Checks that the weights fit into the device's memory, and where their layers are joined, that this fits too.
 
+    Returns:
+        Whether they have to be spread over all GPUs.
+
     Raises:
-        PlaygroundError: the device has less free memory than the weights will take.
+        PlaygroundError: the device has less free memory than the weights will take, and so have all GPUs together.
     """
     if weights.gguf:
-        return  # its size once dequantised is not known before it is read
+        return False  # its size once dequantised is not known before it is read
     files = weights.folder.glob("*.safetensors")
     peak = PEAK if device.type in DEVICES else 1
     needed, free = peak * sum(_bytes_in(path, dtype, bits) for path in files), free_bytes(device)
-    if needed > free:
+    spread = needs_several(needed, device)
+    if needed > free and not spread:
         format_ = NAMES[bits] if bits else str(dtype).removeprefix("torch.")
         raise PlaygroundError(
             f"{weights.name} needs {gigabytes(needed)} in {format_}, and {device} has "
             f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
         )
+    return spread
 
 
 def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:

@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from playground.drafting_methods import METHODS, DraftingMethod
+from playground.errors import check
 from playground.models.cpu.packed import is_packed, lay_out, pack
 from playground.models.cpu.threads import tensors_apart
 from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
@@ -21,6 +22,7 @@ from playground.models.fit import Fit, check_before_fetching, fits, is_here
 from playground.models.fused import fuse_and_join
 from playground.models.load import LoadedDrafter, LoadedModel, load, sampling_defaults
 from playground.models.sizing import weights_bytes
+from playground.models.spread import COST, is_spread
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
@@ -110,6 +112,10 @@ class ModelStore:
             if kind is None:
                 return LoadedPair(pair, target)
             method, named = METHODS[kind], str(pair.weights[kind])
+            check(
+                method.weights == "model" or not is_spread(target.model),
+                f"{target.name} is too large for one GPU. {COST} Choose an assistant, a lookup or a smaller target.",
+            )
             if method.weights == "layers":
                 return LoadedPair(pair, target, method.resolve(method.loader)(target, pair.weights[kind]))
             if method.weights == "network":

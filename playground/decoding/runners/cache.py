@@ -141,7 +141,7 @@ class SequenceCache:
         for layer in self._layers:
             for entries in (layer.keys, layer.values):
                 end = entries[:, :, -tail:]  # counted from the end: a sliding window lacks the sequence's start
-                end[:, :, : len(index)] = end[:, :, index]
+                end[:, :, : len(index)] = end[:, :, index.to(end.device)]  # layers may be spread over GPUs
 
     def roll_back(self, dropped: int) -> list[int]:
         """Drops the last `dropped` tokens, and entries that have left a sliding window.

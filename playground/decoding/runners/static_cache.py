@@ -16,6 +16,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from playground.decoding.runners.base import CHUNKED
 from playground.models.sizing import expert_layers
+from playground.models.spread import is_spread
 
 GROWING = ("dynamic", "longrope")
 
@@ -143,6 +144,8 @@ def why_eager(model: PreTrainedModel) -> str:
     quantisation = getattr(model.config, "quantization_config", None)
     if reason := why_growing(model.config):
         return reason
+    if is_spread(model):
+        return "its layers lie on several GPUs"
     if quantisation is not None and not isinstance(quantisation, GgufConfig):
         return "its weights are quantised"
     if not model._can_compile_fullgraph or getattr(config, "alibi", False):
