@@ -87,7 +87,7 @@ def trust(rig: Rig) -> Found:
                 for graphs in (Graphs("uncaptured", None), graphs_for(rig.device)):
                     target = StaticRunner(StaticModel(model, graphs), 160)
                     tokens = 4 if rig.rehearses else 40
-                    decoded = rounds(target, make(target), TEXT, LOOKAHEAD, tokens, rule, **sampling)
+                    decoded = rounds(target, make(target), TEXT, LOOKAHEAD, tokens, rule, graphs, **sampling)
                     texts.append(written(decoded))
                     failure = graphs.failure
                 same = failure or ("yes" if texts[0] == texts[1] else "NO")

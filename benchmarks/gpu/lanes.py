@@ -23,6 +23,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.verify import decide
 from playground.trace import Round
@@ -63,7 +64,7 @@ def _lanes(rig: Rig, name: str, model: PreTrainedModel, drafters: dict[str, NewD
         for kind, sampling in list(SAMPLING.items())[-1:] if rig.rehearses else SAMPLING.items():
             if sampling or rule is decide:  # a greedy request gets the plain tree
                 target = StaticRunner(static, len(rig.prompt) + MOST)
-                lane = rounds(target, make(target), rig.prompt, LOOKAHEAD, MOST, rule, **sampling)
+                lane = rounds(target, make(target), rig.prompt, LOOKAHEAD, MOST, rule, static.graphs, **sampling)
                 yield f"Rounds of {name}", {f"{way}, {kind}": _figures(rig, lane)}
 
 
@@ -95,14 +96,14 @@ def generate(rig: Rig) -> Found:
     yield title, {"transformers' generate()": {"ms a token": rig.ms(theirs, 5) / TOKENS}}
     rig.prepare(model)
     static = rig.static(model)
-    runners: dict[str, Callable[[], Runner]] = {
-        "eager": lambda: EagerRunner(model),
-        "captured": lambda: StaticRunner(static, len(rig.prompt) + TOKENS),
+    runners: dict[str, tuple[Callable[[], Runner], Graphs | None]] = {
+        "eager": (lambda: EagerRunner(model), None),
+        "captured": (lambda: StaticRunner(static, len(rig.prompt) + TOKENS), static.graphs),
     }
-    for way, runner in runners.items():
+    for way, (runner, graphs) in runners.items():
 
         def ours() -> list[Round]:
-            return list(rounds(runner(), NoDrafter(), rig.prompt, LOOKAHEAD, TOKENS))  # noqa: B023
+            return list(rounds(runner(), NoDrafter(), rig.prompt, LOOKAHEAD, TOKENS, graphs=graphs))  # noqa: B023
 
         alone = 1e3 * ours()[-1].end_s
         columns = {"ms a token": rig.ms(ours, 5) / TOKENS, "ms a token without annotating": alone / TOKENS}

@@ -27,7 +27,7 @@ from playground.decoding.drafters.base import Drafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.base import Runner
-from playground.decoding.runners.graphs import graphs_for
+from playground.decoding.runners.graphs import Graphs, graphs_for
 from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
@@ -217,10 +217,16 @@ def rounds(
     lookahead: int,
     max_new_tokens: int,
     rule: Rule = decide,
+    graphs: Graphs | None = None,
     **sampling: Any,
 ) -> Iterator[Round]:
-    """Decodes with a target whose tokens are numbers and that never ends its text. `sampling`: fields of a Request."""
-    sampler = Sampler(Request("numbers", **sampling), target.device)
+    """Decodes with a target whose tokens are numbers and that never ends its text.
+
+    Args:
+        graphs: captures choices and verdicts; None captures neither.
+        sampling: fields of a Request.
+    """
+    sampler = Sampler(Request("numbers", **sampling), target.device, prompt, graphs=graphs)
     tokenizer: Any = Numbers()
     return decode(
         target, drafter, Constant(lookahead), sampler, Detokenizer(tokenizer, prompt), prompt, max_new_tokens, (), rule
