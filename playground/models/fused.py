@@ -7,6 +7,7 @@ rotates queries and keys together, and a norm is one kernel.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -108,7 +109,8 @@ class FusedLayer(nn.Module):
         """Maps (rows, n, width) to (rows, n, width). The arguments are those that transformers' models pass to their
         layers."""
         attention, (rows, n, _) = self.self_attn, hidden_states.shape
-        states = self.query_key_value(self.before_attention(hidden_states)).view(rows, n, -1, attention.head_dim)
+        hidden_states, normed = self._entered(hidden_states)
+        states = self.query_key_value(normed).view(rows, n, -1, attention.head_dim)
         query, key, value = self._query_key_value(states, position_embeddings, past_key_values)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager_attention_forward)
         seen, _ = attend(attention, query, key, value, attention_mask, scaling=attention.scaling, **options)
@@ -119,6 +121,10 @@ class FusedLayer(nn.Module):
         hidden_states, normed = self._added(hidden_states, added, *self.following)
         hidden_states.__dict__["normed"] = *self.following, normed
         return hidden_states
+
+    def _entered(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the residual and what attention reads."""
+        return hidden_states, self.before_attention(hidden_states)
 
     def _query_key_value(
         self, states: Tensor, position_embeddings: tuple[Tensor, Tensor], cache: Cache | None
@@ -153,6 +159,14 @@ class FusedLayer(nn.Module):
             return self.kernels.silu_gate(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         return self.activation(gate) * up
+
+
+class Fusible(nn.Module, ABC):
+    """A decoder layer of our own that has a fused form."""
+
+    @abstractmethod
+    def fused(self, norm: type[Norm]) -> FusedLayer:
+        """Returns the fused form, to which the layer's parts are moved. `norm`: the class of its norms."""
 
 
 def signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,6 +224,8 @@ def fuse(network: nn.Module, norm: type[Norm] = Norm) -> None:
             for i, layer in enumerate(model.layers):
                 if isinstance(layer, LAYERS):
                     model.layers[i] = FusedLayer(layer, norm)
+                elif isinstance(layer, Fusible):
+                    model.layers[i] = layer.fused(norm)
             if hasattr(model.norm, "variance_epsilon"):  # an EAGLE-3 head's model has none
                 model.set_submodule("norm", fused_norm(model.norm, norm))
             for layer, after in pairwise([*model.layers, model.norm]):
@@ -244,5 +260,5 @@ def use_kernels(network: nn.Module, ours: bool) -> None:
 
 def _linear_layers(network: nn.Module) -> Iterator[nn.Module]:
     for layer in network.modules():
-        if isinstance(layer, LAYERS):
+        if isinstance(layer, (*LAYERS, Fusible)):
             yield from (part for part in layer.modules() if hasattr(part, "in_features"))

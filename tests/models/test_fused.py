@@ -34,7 +34,7 @@ from playground.models.fused import Beside, FusedLayer, Norm, fuse, fuse_and_joi
 from tests.decoding import real
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import FAMILIES, generated, ids_of, llama, prompts, rounds_of
-from tests.decoding.test_static import drafting, network, static_runner
+from tests.decoding.test_static import drafting, eagle3_head, network, static_runner
 from tests.kernels import Kernels, counted_in
 
 TEXT = list(range(1, 12))
@@ -116,6 +116,23 @@ def test_lanes_over_fused_networks_write_what_generate_does(monkeypatch, way, ma
     monkeypatch.setattr(real, "EagerRunner", make)
     for prompt in prompts(2):
         assert ids_of(rounds_of(fused, new_drafter, prompt)) == generated(model, prompt)
+
+
+@pytest.mark.parametrize("way", [fused_for_a_cpu, fused_for_cuda])
+@pytest.mark.parametrize("norm_before_residual", [True, False])
+def test_an_eagle3_head_drafts_as_before(way, norm_before_residual):
+    """Its layer reads embedding and hidden state, and has two norms before attention."""
+    head = eagle3_head(llama(0, 3))
+    layer = head.base.layers[0]
+    layer.norm_before_residual = norm_before_residual
+    torch.nn.init.normal_(layer.hidden_norm.weight)
+    fused = copy.deepcopy(head)
+    way(fused)
+    assert isinstance(fused.base.layers[0], FusedLayer)
+    ids, hidden = torch.tensor([[1, 2, 3, 4]]), torch.randn(1, 4, head.fc.in_features)
+    with torch.inference_mode():
+        expected, seen = (each.logits(each(ids, hidden, each.new_cache())) for each in (head, fused))
+    torch.testing.assert_close(seen, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_of_a_batch_with_padding():

@@ -37,6 +37,7 @@ from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
 from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
+from playground.models.fused import FusedLayer, Fusible, Norm, fused_norm
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import REMEDY, check_made_for, draft_ids, fetch, load_tensors, mapped_ids
 from playground.progress import Progress
@@ -74,7 +75,7 @@ class Eagle3Config:
         return self.layers or (1, n // 2 - 1, n - 4)
 
 
-class Eagle3Layer(nn.Module):
+class Eagle3Layer(Fusible):
     """A transformers decoder layer whose attention reads embedding and hidden state, concatenated.
 
     Args:
@@ -86,7 +87,7 @@ class Eagle3Layer(nn.Module):
         self.self_attn, self.mlp = layer.self_attn, layer.mlp
         self.input_layernorm, self.post_attention_layernorm = layer.input_layernorm, layer.post_attention_layernorm
         self.hidden_norm = copy.deepcopy(layer.input_layernorm)
-        self._norm_before_residual = norm_before_residual
+        self.norm_before_residual = norm_before_residual
         for name in ("q_proj", "k_proj", "v_proj"):
             narrow = getattr(self.self_attn, name)
             like = {"bias": narrow.bias is not None, "dtype": narrow.weight.dtype, "device": narrow.weight.device}
@@ -100,8 +101,26 @@ class Eagle3Layer(nn.Module):
         attended, _ = self.self_attn(
             hidden_states=torch.cat([self.input_layernorm(embedding), normed], dim=-1), **options
         )
-        hidden = (normed if self._norm_before_residual else hidden) + attended
+        hidden = (normed if self.norm_before_residual else hidden) + attended
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+    def fused(self, norm: type[Norm]) -> FusedLayer:
+        return FusedEagle3Layer(self, norm)
+
+
+class FusedEagle3Layer(FusedLayer):
+    """The fused form of `Eagle3Layer`."""
+
+    def __init__(self, layer: Eagle3Layer, norm: type[Norm]) -> None:
+        super().__init__(layer, norm)
+        self.before_hidden = fused_norm(layer.hidden_norm, norm)
+        self._norm_before_residual = layer.norm_before_residual
+
+    def _entered(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+        embedding, hidden = hidden_states.chunk(2, dim=-1)
+        normed = self.before_hidden(hidden)
+        residual = normed if self._norm_before_residual else hidden
+        return residual, torch.cat([self.before_attention(embedding), normed], dim=-1)
 
 
 class Eagle3Head(nn.Module):
