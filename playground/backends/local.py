@@ -226,11 +226,12 @@ class LocalRun:
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
-        runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
+        self._drafting = models.drafting if lane.drafter != "none" else None
+        loaded = [model for model in (models.target, self._drafting) if model]
+        runners.expect(len(prompt_ids), request.max_new_tokens, drafted, *loaded)
         parity_check.check(models.target, runners, lane.drafter)
         self._key = lane, runners.describe(models.target)
         most = prefix_cache.reusable(models.target.tokenizer, request, prompt_ids)
-        self._drafting = models.drafting if lane.drafter != "none" else None
         found, held = prefix_cache.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)

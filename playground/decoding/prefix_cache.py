@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from playground.decoding.drafters.base import Drafter
 from playground.decoding.runners.base import Runner
-from playground.decoding.runners.eager import EagerRunner, seam
+from playground.decoding.runners.eager import seam
 from playground.decoding.text import encode_turns
 from playground.lane import Request
 from playground.models.load import LoadedDrafter, LoadedModel
@@ -41,7 +41,9 @@ class Kept:
     def rolled_back(self, length: int) -> int:
         """Rolls both back to the first `length` tokens, or to fewer where the drafter needs that; returns how many the
         target holds, 0 if they cannot be rolled back."""
-        held = self.drafter.rewind(length) if length else 0
+        if not 0 < length <= self.target.length:
+            return 0
+        held = self.drafter.rewind(length)
         if held:
             self.target.commit(held)
         return held
@@ -79,11 +81,7 @@ def take(
 
 def keep(model: LoadedModel, key: Hashable, kept: Kept) -> None:
     """Stores a run's caches, if they can be rolled back: a recurrent state and a sliding window cannot."""
-    if (
-        not isinstance(kept.target, EagerRunner)
-        or kept.target.discards_old
-        or seam(kept.target.model.config) < sys.maxsize
-    ):
+    if kept.target.discards_old or seam(model.model.config) < sys.maxsize:
         return
     model.kept[key] = kept
     while sum(each.bytes for each in model.kept.values()) > MOST_BYTES:

@@ -158,7 +158,9 @@ class ModelStore:
             return
         self._models = kept
         for model in self._models.values():
-            model.static.clear()  # it may hold layers that drafted for the model
+            model.static.clear()  # it may hold layers that drafted for the model, as the caches of turns do
+            if isinstance(model, LoadedModel):
+                model.kept.clear()
         self._checked.clear()
         _collect()
 

@@ -11,7 +11,7 @@ import torch
 
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
-from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
@@ -22,6 +22,10 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.prefix_cache import Kept, shared
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_cache import StaticCache
+from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.decoding.verify import decide
@@ -31,11 +35,13 @@ from playground.experiments.events import Watch
 from playground.lane import Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
+from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.graphs import Recorder
 from tests.decoding.real import V, gemma, generated, ids_of, llama, over, prompts
 from tests.models.networks.blocks import write_block
 from tests.models.networks.test_eagle3 import LAYOUTS, write_head
@@ -56,9 +62,13 @@ def network(way: str):
     return layer
 
 
-def drafting(way: str):
+def drafting(way: str, new=EagerRunner):
+    """`new`: makes the runner of an assistant."""
     if way == "assistant":
-        return lambda target: AssistantDrafter(EagerRunner(SMALLER), V, {V - 1})
+        return lambda target: AssistantDrafter(new(SMALLER), V, {V - 1})
+    if way == "early exit":
+        layers = first_layers(LoadedModel(MODEL, NumberTokenizer(), "tiny", "made here"), 2).model
+        return lambda target: EarlyExitDrafter(layers, target, {V - 1})
     if way in ("composite", "adaptive"):
         tree = over(network("mtp"), "tree")
         several = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}[way]
@@ -113,23 +123,75 @@ def test_a_pard_model_goes_on_too():
     goes_on(MODEL, pard)
 
 
-def goes_on(model, new_drafter, drafts_at_all: bool = True) -> None:
+STATIC = ("none", "assistant", "early exit", "mtp", "mtp tree", "mtp sampled tree", "dflash", "composite")
+
+
+@pytest.mark.parametrize("way", STATIC)
+def test_compiled_lanes_go_on_though_all_lanes_share_one_cache(way):
+    new, _ = static_runners(None)
+    goes_on(MODEL, drafting(way, new), way != "none", new)
+
+
+@pytest.mark.parametrize("way", ["assistant", "early exit", "mtp tree", "dflash"])
+def test_captured_passes_go_on_over_a_cache_that_grew_between_the_turns(way):
+    new, statics = static_runners(Recorder())
+
+    def grown():
+        for static in statics.values():
+            static.room += 100
+
+    goes_on(MODEL, drafting(way, new), new=new, between=grown)
+    assert statics[MODEL].cache.cursor.length > 512 and statics[MODEL].graphs.seconds
+    assert not any(static.graphs.lacks(static._key(1, 256)) for static in statics.values() if not static._layers)
+
+
+def static_runners(capture):
+    """Returns what makes static runners, which share the static form of their model, and these forms."""
+    statics = {}
+
+    def new(model):
+        if model not in statics:
+            statics[model] = StaticModel(model, Graphs("as it is", capture))
+        return StaticRunner(statics[model], 64)
+
+    return new, statics
+
+
+def test_a_cache_that_cannot_be_copied_is_read_again(monkeypatch):
+    def out_of_memory(self, length):
+        raise torch.OutOfMemoryError("no memory for a copy")
+
+    new, _ = static_runners(None)
+    kept = new(MODEL)
+    drafter = drafting("mtp")(kept)
+    (first,) = prompts(1)
+    said = [*first, *ids_of(rounds_on(kept, drafter, first))]
+    monkeypatch.setattr(StaticCache, "copied", out_of_memory)
+    other = new(MODEL)
+    assert ids_of(rounds_on(other, NoDrafter(), first)) == said[len(first) :]
+    assert not Kept(said[: len(said) - 1], kept, drafter, None).rolled_back(len(first))
+
+
+def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, between=lambda: None) -> None:
     """Asserts that the next turn on the caches of the first is the next turn from the start, greedy and sampled: the
-    first turn leaves nothing of its request."""
+    first turn leaves nothing of its request. `new`: makes a target's runner. Another lane runs `between` the turns."""
     kept_tokens = drafted = 0
     for i, first in enumerate(prompts(6)):
         temperature = i % 2 * 0.9
-        target = EagerRunner(model)
+        target = new(model)
         drafter = new_drafter(target)
         said = [*first, *ids_of(rounds_on(target, drafter, first, 0.9 - temperature))]
         prompt = [*said[: len(said) - 3], 5, 6, 7, 8]  # a template tokenises the end of an answer differently
         prefix_cache = Kept(said[: target.length], target, drafter, None)
+        other = new(model)
+        assert len(rounds_on(other, new_drafter(other), prompts(1)[0][::-1])) > 1
+        between()
         alike = shared(prefix_cache.ids, prompt)
         held = prefix_cache.rolled_back(alike)
         assert target.length == held <= alike
         fed = target.passes
         again = rounds_on(target, drafter, prompt, temperature)
-        fresh = EagerRunner(model)
+        fresh = new(model)
         expected = rounds_on(fresh, new_drafter(fresh), prompt, temperature)
         assert ids_of(again) == ids_of(expected) and (temperature or ids_of(again) == generated(model, prompt, 16))
         assert drafts(again) == drafts(expected)
@@ -184,6 +246,27 @@ def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, dra
     assert fresh.reused.tokens == 0 and fresh.token_ids == runs[0].token_ids == runs[1].token_ids
     assert len(first.prompt_ids) <= runs[0].reused.tokens < len(runs[0].prompt_ids) and runs[0].reused.bytes > 0
     assert runs[1].reused == runs[0].reused, "the same turn again costs the same"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, dict(temperature=1.2, regex="(the waves )+[a-z]+")], ids=["greedy", "sampled"]
+)
+def test_compiled_lanes_of_a_comparison_each_take_their_own_turn(pair, settings):
+    backend = LocalBackend(ModelStore(), pair, "float32", "cpu", "on")
+    lanes = standard_lane(pair), assisted_lane(pair, "assistant", 3)
+
+    def turn(request: Request):
+        for lane in lanes:
+            backend.warm_up(lane, request, lambda: False)
+        return [run_lane(backend, lane, request, Watch()) for lane in lanes]
+
+    first = turn(replace(GREETED, **settings, seed=3))
+    then = later(first[0].text, **settings, seed=3, max_new_tokens=300)
+    again, fresh = turn(then), turn(replace(then, prefix_cache=False))
+    assert [trace.token_ids for trace in again] == [trace.token_ids for trace in fresh]
+    for trace in again:
+        assert trace.environment.runner.startswith("static cache")
+        assert len(first[0].prompt_ids) <= trace.reused.tokens < len(trace.prompt_ids) and trace.reused.bytes > 0
 
 
 def test_another_conversation_takes_only_what_both_begin_with(pair):

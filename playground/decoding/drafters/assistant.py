@@ -123,6 +123,8 @@ class EarlyExitDrafter(AssistantDrafter):
         pass  # the target rolls back the shared cache
 
     def rewind(self, length: int) -> int:
+        self._assistant.length = length
+        self._assistant.prepare()
         return length
 
 

@@ -159,6 +159,7 @@ def rewound_model(model: Runner, length: int) -> int:
     if model.length > length and model.discards_old:
         return 0
     model.commit(min(model.length, length))
+    model.prepare()
     return length
 
 

@@ -39,11 +39,15 @@ class Runners:
     room: int = 0
     widest: int = WIDTHS[-1]
 
-    def expect(self, prompt: int, new_tokens: int, drafted: int) -> None:
+    def expect(self, prompt: int, new_tokens: int, drafted: int, *models: LoadedModel | LoadedDrafter) -> None:
         """Prepares for a request of `prompt` and `new_tokens` tokens, of which at most `drafted` are verified in a
-        pass. For an answer of more than NEW_TOKENS a static cache grows during the run."""
+        pass; so are the runners that an earlier turn left with `models`. For an answer of more than NEW_TOKENS a static
+        cache grows during the run."""
         self.room = max(self.room, prompt + min(new_tokens, NEW_TOKENS))
         self.widest = max(self.widest, drafted + 1)
+        for static in (static for model in models for static in model.static.values()):
+            if isinstance(static, StaticModel):
+                static.room = max(static.room, self.room)
 
     def __call__(self, loaded: LoadedModel, use: str = "target") -> Runner:
         """Makes a runner with an empty cache. Its buffers and graphs are stored with the model, one set for each `use`:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -16,23 +17,30 @@ from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
 from playground.errors import PlaygroundError
 from playground.models.attention import context_of
+from playground.models.device import ran_out_of_memory
 from playground.models.sizing import cache_bytes
 
 
 class StaticRunner:
-    """Runs a model with full attention; `Runner` documents the members.
+    """Runs a model with full attention; `Runner` documents the members. All runners of a model share its cache: one
+    that is used again after another gets its entries back.
 
     Args:
         room: tokens that the sequence is expected to have; the cache grows if there are more.
         widest: tokens of the widest pass.
+        whole: the runner of the whole model, if this is one of its first layers.
     """
 
     recurrent, discards_old, takes_trees = False, False, True
 
-    def __init__(self, static: StaticModel, room: int, widest: int = WIDTHS[-1]) -> None:
+    def __init__(
+        self, static: StaticModel, room: int, widest: int = WIDTHS[-1], whole: StaticRunner | None = None
+    ) -> None:
         self.length = 0
         self.passes = 0
-        self._static, self._room, self._widest = static, room, width_of(widest)
+        self._static, self._widest, self._whole = static, width_of(widest), whole
+        static.whole.room = max(static.whole.room, room)
+        self._saved: list[list[Tensor]] = []  # entries of the model and of what drafts beside it
         self._layers: Sequence[int] = ()
         self._hidden: Tensor | None = None
         self._beside: list[StaticLayerRunner | StaticBlockRunner] = []
@@ -91,12 +99,13 @@ class StaticRunner:
         return runner
 
     def first_layers(self, layers: PreTrainedModel) -> StaticRunner:
-        return StaticRunner(self._static.first_layers(layers), self._room)
+        return StaticRunner(self._static.first_layers(layers), 0, whole=self)
 
     @torch.inference_mode()
     def prepare(self) -> None:
-        hidden = self._static.watch(self._layers)
-        self._static.prepare(self.length, max(self._room, self.length) + self._widest, self._widest)
+        (self._whole or self)._take()
+        hidden, room = self._static.watch(self._layers), max(self._static.whole.room, self.length)
+        self._static.prepare(self.length, room + self._widest, self._widest)
         for runner in self._beside:
             assert hidden is not None, "what drafts from hidden states watches them"
             runner.prepare(hidden)
@@ -105,11 +114,10 @@ class StaticRunner:
     def forward(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int] | None = None) -> Tensor:
         static = self._static
         if self.length:
-            assert static.user in (self, None), "one runner at a time"
+            (self._whole or self)._take()
             static.watch(self._layers)
         else:
             self.prepare()
-            static.user = self
             static.cache.clear()
         self.passes += 1
         logits, self._hidden = self._fed(ids, keep, tree or ())
@@ -137,6 +145,7 @@ class StaticRunner:
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
         if not self.length:  # an assistant that has not drafted yet
             return
+        (self._whole or self)._take()
         tail = self.length - length
         if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, are in place already
             rows = None if self._hidden is None else self._hidden[len(self._hidden) - tail :]
@@ -144,3 +153,27 @@ class StaticRunner:
         self.length = length + len(path)
         if self._hidden is not None:
             self._hidden = self._hidden[: len(self._hidden) - tail + len(path)]
+
+    def _take(self) -> None:
+        """Takes the model's cache. The runner that had it, if it still exists, copies its entries before."""
+        static, user = self._static, self._static.user()
+        if user is self:
+            return
+        if user is not None:
+            user._save()
+        static.user = ref(self)
+        static.cache.clear()
+        if self._saved:
+            own, *beside = self._saved
+            static.cache.paste(own)
+            for runner, saved in zip(self._beside, beside, strict=True):
+                runner.restore(saved)
+            self._saved = []
+
+    def _save(self) -> None:
+        try:
+            self._saved = [self._static.cache.copied(self.length), *(runner.saved() for runner in self._beside)]
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
+            self.length = 0  # the next turn reads its text again

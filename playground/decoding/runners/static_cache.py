@@ -6,6 +6,7 @@ masked, and overwritten by the next pass. Models that need another cache are nam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
@@ -120,6 +121,15 @@ class StaticCache:
         """Sets all entries to 0. NaN would pass through the mask: 0 times NaN is NaN."""
         for entries in self.tensors:
             entries.zero_()
+
+    def copied(self, length: int) -> list[Tensor]:
+        """Returns copies of the first `length` entries, for `paste`."""
+        return [entries[:, :, :length].clone() for entries in self.tensors]
+
+    def paste(self, copied: Sequence[Tensor]) -> None:
+        """Sets the first entries to copies of them."""
+        for entries, copy in zip(self.tensors, copied, strict=True):
+            entries[:, :, : copy.shape[2]] = copy
 
     def resize(self, length: int) -> None:
         """Gives every layer `length` entries, and preserves those that fit."""

@@ -6,10 +6,11 @@ power of two, if fewer are not reserved. A long prompt is read eagerly, over the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,9 @@ class StaticModel:
     The cache only grows: a shorter request uses the graphs of a longer one.
 
     Attributes:
-        user: the runner that uses it.
+        whole: the model of which this one is the first layers; itself otherwise.
+        user: returns the runner whose entries the cache holds, if it still exists.
+        room: tokens of the longest sequence expected so far.
         paths: the kernels of its passes, chosen before the first one.
     """
 
@@ -60,11 +63,12 @@ class StaticModel:
         """Makes the static form of a model. `whole`: the model of which `model` is the first layers; None otherwise."""
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
-        self.user: object = None
+        self.whole = whole or self
+        self.user: Callable[[], Any] = lambda: None
+        self.room = 0
         self.paths = Paths()
         self._count = len(layers_of(model) or ()) if whole else config.num_hidden_layers
         self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(self._count, LEAST)
-        self._whole = whole or self
         self._limit = context_of(config)
         self._views: dict[int, StaticModel] = {}
         self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
@@ -112,7 +116,7 @@ class StaticModel:
         """Allocates `length` entries, and captures the missing passes of up to `widest` tokens. Entries from `start` on
         are free."""
         self.reserve(length)
-        self._whole.choose()
+        self.whole.choose()
         self.capture(start, widths_up_to(widest))
 
     def choose(self) -> None:
@@ -154,7 +158,7 @@ class StaticModel:
         """Grows the cache to at least `length` entries."""
         if length > self.cache.cursor.length:
             step = max(LEAST, _power_of_two(length) // STEPS)
-            self._whole.resize(-(-length // step) * step)
+            self.whole.resize(-(-length // step) * step)
 
     def resize(self, length: int) -> None:
         self.cache.resize(length)
@@ -201,7 +205,7 @@ class StaticModel:
         """Returns how many entries attention reads in a pass whose last token is entry `end` - 1. `split_attention`
         itself reads no more than needed."""
         length = self.cache.cursor.length
-        return length if self._whole.paths.attention else min(max(LEAST, _power_of_two(end)), length)
+        return length if self.whole.paths.attention else min(max(LEAST, _power_of_two(end)), length)
 
     def _of(self, width: int) -> Buffers:
         if width not in self._buffers:
@@ -222,7 +226,7 @@ class StaticModel:
         """Runs the work that is captured, which reads and writes the buffers alone."""
         buffers, entries = self._buffers[width], self._entries[:read]
         ids, positions, slots = buffers.inputs.rows
-        if self._whole.paths.attention:
+        if self.whole.paths.attention:
             mask = buffers.among.rows[None, None]
             mask.span = Span(slots[:1], slots[-1:] + 1, positions)  # type: ignore[attr-defined]
         else:

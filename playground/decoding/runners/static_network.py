@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -57,9 +58,13 @@ class StaticNetwork(ABC):
             self._entries = torch.arange(length, device=hidden.device)
             self._hidden = hidden.new_zeros(MOST, hidden.shape[1])
             self._allocate(entries)
-        if not entries:  # NaN would pass through the mask
-            self.cache.clear()
-            self._hidden.zero_()
+        if not entries:
+            self.clear()
+
+    def clear(self) -> None:
+        """Sets all entries to 0, since NaN would pass through the mask."""
+        self.cache.clear()
+        self._hidden.zero_()
 
     @abstractmethod
     def _allocate(self, entries: int) -> None:
@@ -72,6 +77,43 @@ class StaticNetwork(ABC):
     @abstractmethod
     def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
         """Yields all work to capture, each with a key that is unique in this network."""
+
+
+Network = TypeVar("Network", bound=StaticNetwork)
+
+
+class StaticNetworkRunner(Generic[Network]):
+    """The base of the runners of static networks."""
+
+    def __init__(self, static: Network) -> None:
+        self._static = static
+        self._entries = 0  # entries of the text
+
+    @property
+    def cache_bytes(self) -> int:
+        cache = self._static.cache
+        return cache_bytes(cache.states) * self._entries // max(cache.cursor.length, 1)  # without the reserved entries
+
+    def prepare(self, hidden: Tensor) -> None:
+        """Captures missing work, before or between rounds. `hidden`: see `StaticNetwork.fit`."""
+        self._static.prepare(self._entries, hidden)
+
+    def end(self) -> None:
+        pass  # the entries after the text are masked, then overwritten
+
+    def rewind(self, entries: int) -> int:
+        self._entries = max(0, min(entries, self._entries))
+        return self._entries
+
+    def saved(self) -> list[Tensor]:
+        """Returns copies of the entries of the text, for `restore`."""
+        return self._static.cache.copied(self._entries)
+
+    def restore(self, saved: Sequence[Tensor]) -> None:
+        """Undoes what other runners of the network have written since `saved`."""
+        if self._entries:
+            self._static.clear()
+            self._static.cache.paste(saved)
 
 
 BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
@@ -173,20 +215,8 @@ class StaticLayer(StaticNetwork):
         return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask[None, None])[0]
 
 
-class StaticLayerRunner:
+class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
     """Runs a layer with full attention; `LayerRunner` documents the members."""
-
-    def __init__(self, static: StaticLayer) -> None:
-        self._static = static
-        self._entries = 0  # entries of the text
-
-    @property
-    def cache_bytes(self) -> int:
-        return cache_bytes(self._static.cache.states)
-
-    def prepare(self, hidden: Tensor) -> None:
-        """Captures missing work, before or between rounds. `hidden`: see `StaticNetwork.fit`."""
-        self._static.prepare(self._entries, hidden)
 
     def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
         self._static.fit(self._entries, hidden)
@@ -196,12 +226,6 @@ class StaticLayerRunner:
 
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         return self._static.grow(ids, rows)
-
-    def end(self) -> None:
-        pass  # the entries after the text are masked, then overwritten
-
-    def rewind(self, entries: int) -> int:
-        return 0  # all lanes share its buffers
 
 
 class StaticBlock(StaticNetwork):
@@ -258,29 +282,11 @@ class StaticBlock(StaticNetwork):
         return self._network.drafted(token, hidden, self.cache.states, torch.cat([slots[:width], block]), masks)
 
 
-class StaticBlockRunner:
+class StaticBlockRunner(StaticNetworkRunner[StaticBlock]):
     """Runs a network that drafts blocks; `BlockRunner` documents the members."""
-
-    def __init__(self, static: StaticBlock) -> None:
-        self._static = static
-        self._entries = 0  # entries of the text
-
-    @property
-    def cache_bytes(self) -> int:
-        return cache_bytes(self._static.cache.states)
-
-    def prepare(self, hidden: Tensor) -> None:
-        """Captures missing work, before or between rounds. `hidden`: see `StaticNetwork.fit`."""
-        self._static.prepare(self._entries, hidden)
 
     def read(self, token: int, hidden: Tensor) -> Tensor:
         self._static.fit(self._entries, hidden)
         logits = self._static.read(token, hidden, self._entries)
         self._entries += len(hidden)
         return logits
-
-    def end(self) -> None:
-        pass  # the entries after the text are masked, then overwritten
-
-    def rewind(self, entries: int) -> int:
-        return 0  # all lanes share its buffers
