@@ -24,15 +24,24 @@ from transformers.models.llama.modeling_llama import (
     eager_attention_forward,
 )
 from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, MistralModel
+from transformers.models.mixtral.modeling_mixtral import MixtralDecoderLayer, MixtralModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3Model
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeDecoderLayer, Qwen3MoeModel
 
 from playground.models.cpu.int4 import BlockLinear
 
-LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer)
+LAYERS = (
+    LlamaDecoderLayer,
+    MistralDecoderLayer,
+    MixtralDecoderLayer,
+    Qwen2DecoderLayer,
+    Qwen3DecoderLayer,
+    Qwen3MoeDecoderLayer,
+)
 DEVICES = ("cuda",)  # on a CPU weights are packed instead, after `fuse`
 PEAK = 1.05  # times the weights: the memory while layers are joined, at most
-MODELS = (LlamaModel, MistralModel, Qwen2Model, Qwen3Model)
+MODELS = (LlamaModel, MistralModel, MixtralModel, Qwen2Model, Qwen3Model, Qwen3MoeModel)
 
 
 class Norm(nn.Module):
@@ -83,9 +92,11 @@ class FusedLayer(nn.Module):
         self.of_heads = self._head_norm(attention, norm) if hasattr(attention, "q_norm") else None
         self.query_key_value = Beside(attention.q_proj, attention.k_proj, attention.v_proj)
         self.out = attention.o_proj
-        self.gate_up = Beside(mlp.gate_proj, mlp.up_proj)
-        self.down = mlp.down_proj
-        self.activation = mlp.act_fn
+        self.mixture = None if hasattr(mlp, "gate_proj") else mlp
+        if not self.mixture:
+            self.gate_up = Beside(mlp.gate_proj, mlp.up_proj)
+            self.down = mlp.down_proj
+            self.activation = mlp.act_fn
         del attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
         self.self_attn = attention  # attention functions read it
 
@@ -115,7 +126,7 @@ class FusedLayer(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager_attention_forward)
         seen, _ = attend(attention, query, key, value, attention_mask, scaling=attention.scaling, **options)
         hidden_states, normed = self._added(hidden_states, self.out(seen.reshape(rows, n, -1)), self.before_mlp)
-        added = self.down(self._activated(self.gate_up(normed)))
+        added = self.mixture(normed) if self.mixture else self.down(self._activated(self.gate_up(normed)))
         if not self.kernels or not self.following:
             return hidden_states + added
         hidden_states, normed = self._added(hidden_states, added, *self.following)
@@ -243,7 +254,7 @@ def fuse_and_join(network: nn.Module, device: torch.device) -> None:
     fuse(network)
     for layer in network.modules():
         if isinstance(layer, FusedLayer):
-            for name in ("query_key_value", "gate_up"):
+            for name in [name for name, part in layer.named_children() if isinstance(part, Beside)]:
                 setattr(layer, name, getattr(layer, name).joined())
     torch.cuda.empty_cache()  # joined weights seldom fit into the gaps that the loaded ones left
 
