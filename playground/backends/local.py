@@ -85,7 +85,12 @@ class LocalBackend:
         """
         models = self.models(lane)
         answer = self._answer(models, lane, request) if lane.forced_rates else ()
-        return LocalRun(models, lane, request, self.runners(models), answer)
+        try:
+            return LocalRun(models, lane, request, self.runners(models), answer)
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
+        raise _out_of_memory(models, request, self.runners(models))
 
     def _answer(self, models: LoadedPair, lane: Lane, request: Request) -> tuple[int, ...]:
         """Returns the answer of standard decoding, for lanes with forced acceptance; stored for the next of them."""
@@ -223,7 +228,7 @@ class LocalRun:
         self, models: LoadedPair, lane: Lane, request: Request, runners: Runners, answer: Sequence[int] = ()
     ) -> None:
         """`answer`: standard decoding's answer, for a lane with forced acceptance."""
-        self._models, self._lane, self._request = models, lane, request
+        self._models, self._lane, self._request, self._runners = models, lane, request, runners
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
         self._drafting = models.drafting if lane.drafter != "none" else None
@@ -321,25 +326,28 @@ class LocalRun:
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
-        # Raised outside the handler, where the error no longer holds the frames that hold the caches.
-        del rounds, self._target, self._drafter
-        for model in (self._models.target, self._models.drafting):
-            if model:
-                model.static.clear()
-        prefix_cache.forget(self._models.target)
-        gc.collect()
-        torch.cuda.empty_cache()
-        raise PlaygroundError(
-            f"The device ran out of memory with a prompt of {len(self.prompt_ids):,} tokens and up to "
-            f"{self._request.max_new_tokens:,} new ones. Ask for fewer tokens, shorten the prompt or choose a smaller "
-            "pair."
-        )
+        del rounds, self._target, self._drafter, self._kept_drafter, self._rule
+        raise _out_of_memory(self._models, self._request, self._runners)
 
     def _keep(self, ids: list[int]) -> None:
         """Stores the caches for the conversation's next turn."""
         if self._request.prefix_cache:
             cached = prefix_cache.Kept(ids[: self._target.length], self._target, self._kept_drafter, self._drafting)
             prefix_cache.keep(self._models.target, self._key, cached)
+
+
+def _out_of_memory(models: LoadedPair, request: Request, runners: Runners) -> PlaygroundError:
+    """Frees all caches of the models, and returns the error to raise. Must be called where nothing refers to the run's
+    runners, so outside of a handler: an error holds the frames that hold them."""
+    runners.clear(*(model for model in (models.target, models.drafting) if model))
+    prefix_cache.forget(models.target)
+    gc.collect()
+    torch.cuda.empty_cache()
+    prompt = len(encode(models.target.tokenizer, request))
+    return PlaygroundError(
+        f"The device ran out of memory with a prompt of {prompt:,} tokens and up to {request.max_new_tokens:,} new "
+        "ones. Ask for fewer tokens, shorten the prompt or choose a smaller pair."
+    )
 
 
 def _sampler(request: Request, target: LoadedModel, prompt_ids: Sequence[int]) -> Sampler:

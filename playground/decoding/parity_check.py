@@ -110,7 +110,7 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
         limit: FINE or COARSE.
 
     Raises:
-        PlaygroundError: the logits contain NaN, or the device ran out of memory.
+        PlaygroundError: the logits contain NaN.
     """
     runner = new()
     text, (a, b, c, x, y, w) = _tokens(runner)
@@ -213,8 +213,6 @@ def _recorded(found: dict[str, str], what: str) -> Iterator[None]:
         raise
     except Exception as error:
         if ran_out_of_memory(error):
-            raise PlaygroundError(
-                "The memory of the device ran out when the model was tried. Choose a smaller pair, or free some memory."
-            ) from None
+            raise
         message = " ".join(str(error).split())[:120]
         found[what] = f"it ends in an error inside transformers ({type(error).__name__}: {message})"

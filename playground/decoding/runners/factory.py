@@ -64,6 +64,12 @@ class Runners:
             return None
         return loaded.static.setdefault("sampling", Sampling(graphs_for(loaded.model.device))).graphs
 
+    def clear(self, *models: LoadedModel | LoadedDrafter) -> None:
+        """Drops what static runners keep with these models, and what is expected, since memory ran out."""
+        self.room, self.widest = 0, WIDTHS[-1]
+        for model in models:
+            model.static.clear()
+
     def describe(self, loaded: LoadedModel) -> str:
         """Describes how the target is run, such as "compiled (CUDA graphs)", with the reason where it is run eagerly
         although `compiled` is set."""
