@@ -58,7 +58,7 @@ def compare(
             does not fit, or no memory is left.
     """
     from playground.backends.local import LocalBackend
-    from playground.experiments.compare import run_and_repeat
+    from playground.experiments.compare import run
     from playground.experiments.events import Watch
 
     unknown = settings.keys() - {*DRAFTING, *ANSWER}
@@ -74,7 +74,9 @@ def compare(
     drafting = {name: value for name, value in values.items() if name in DRAFTING}
     lanes = [standard_lane(chosen), assisted_lane(chosen, drafter, **drafting)]
     local = LocalBackend(_store(), chosen, dtype, device, _read("compiled", compiled))
-    return run_and_repeat(lanes, request, {LOCAL: local}, Watch(), repeat)
+    comparison = run(lanes, request, {LOCAL: local}, Watch(), repeats=repeat)
+    assert comparison, "nobody stops it"
+    return comparison
 
 
 def _read(name: str, value: Any) -> Any:

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from playground.commands import kinds, main
+from playground.commands import main
+from playground.commands import progress_bar as bars
 from playground.commands.arguments import write
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
@@ -274,7 +275,7 @@ def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny
             yield emit
 
     decode = suite.decode
-    monkeypatch.setattr(kinds, "progress_bar", interrupted)
+    monkeypatch.setattr(bars, "progress_bar", interrupted)
     monkeypatch.setattr(suite, "decode", lambda *args: time.sleep(0.15) or decode(*args))
     with pytest.raises(SystemExit) as exit_:
         main(command)

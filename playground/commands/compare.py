@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from playground.backends.connect import Servers
 from playground.backends.kinds import programs
@@ -23,7 +24,7 @@ from playground.commands.arguments import (
     value_of,
     write,
 )
-from playground.commands.progress_bar import progress_bar
+from playground.commands.progress_bar import follow
 from playground.commands.servers import add_model_name, add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
@@ -97,8 +98,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from playground.experiments.compare import run_and_repeat
-    from playground.experiments.events import Event, Finished, Watch
+    from playground.experiments.events import Finished
+    from playground.experiments.session import Run
+    from playground.experiments.work import Compare
     from playground.lane import asked
     from playground.models.store import ModelStore
 
@@ -115,21 +117,21 @@ def _compare(options: argparse.Namespace) -> None:
     check_writable(options.html)
     store = ModelStore()
     lanes, backends, baseline = _lanes(options, store)
-    comparison: Comparison | None = None
+    work = Compare(lanes, request, skip=options.all_drafters, baseline=baseline, repeats=options.repeat)
+    run = Run(partial(work, backends))
+    run.begin()
     try:
-        with progress_bar(options.max_new_tokens) as draw:
-
-            def emit(event: Event) -> None:
-                nonlocal comparison
-                if isinstance(event, Finished):
-                    comparison = event.comparison
-                draw(event)
-
-            skip = options.all_drafters
-            run_and_repeat(lanes, request, backends, Watch(emit), options.repeat, baseline=baseline, skip=skip)
-    finally:  # an error in a later lane does not discard the earlier lanes
-        if comparison:
-            _show(options, comparison)
+        error = follow(run, options.max_new_tokens)
+    finally:
+        for backend in backends.values():
+            backend.close()
+    found = [event.comparison for event in run.events if isinstance(event, Finished)]
+    if found:  # an error in a later lane does not discard the earlier lanes
+        _show(options, found[-1])
+    if error:
+        raise error
+    if run.watch.stopped():
+        sys.exit(130)
     targets = {lane.target for lane in lanes if lane.backend == LOCAL}
     for target in targets if options.json != Path("-") else ():
         if differ := differing(store.sampling_defaults(target), asdict(request)):
@@ -189,9 +191,8 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     from playground import export
     from playground.views import report
 
-    data = export.to_json(comparison)
-    _keep(comparison, data)
-    document = json.dumps(data, indent=1)
+    _keep(comparison)
+    document = json.dumps(export.to_json(comparison), indent=1)
     if options.html:
         from playground.views import replay_file
 
@@ -204,14 +205,17 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     print(report.text(report.of(comparison), folded=options.all_tables))
 
 
-def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
-    """Stores the comparison in the history. A folder that cannot be written does not fail the comparison."""
-    from playground.experiments.history import COMPARE, open_history
-    from playground.views import drafters, headline
+def _keep(comparison: Comparison) -> None:
+    """Stores the comparison in the history, unless a lane was stopped. A folder that cannot be written does not fail
+    the comparison."""
+    from playground.experiments.history import open_history
+    from playground.experiments.session import keep
+    from playground.views import drafters
 
-    best = drafters.of(comparison)[0].lane
+    if any(trace.finish == "stopped" for trace in comparison.lanes):
+        return
     try:
-        open_history().keep(COMPARE, headline.title(comparison, best), data)
+        keep(open_history(), comparison, drafters.of(comparison)[0].lane)
     except PlaygroundError as error:
         print(f"playground: {error}", file=sys.stderr)
 

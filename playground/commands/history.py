@@ -124,7 +124,7 @@ def _history() -> History:
 
 
 def _kept(history: History, name: str) -> Result | Comparison:
-    from playground.experiments.jobs import opened
+    from playground.experiments.session import opened
 
     return opened(history, name)
 

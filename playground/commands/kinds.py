@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground.commands import servers
 from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, value_of, write
-from playground.commands.progress_bar import progress_bar
+from playground.commands.progress_bar import follow
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Decoders, options_of
@@ -28,7 +27,6 @@ if TYPE_CHECKING:  # torch would slow every command down
     from playground.presets import Pair
     from playground.results import Result
 
-HZ = 5  # polls of the events per second
 CODES = (
     "Each part is written to disk as it ends: Ctrl-C stops it, and the same command resumes it. "
     "Exit code {}; 2: it cannot be run; 130: it was stopped."
@@ -82,10 +80,10 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
 
 
 def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bool, device: str) -> Result:
-    """Runs the experiment as a job, which the history lists. Exits with 130 if it was stopped.
+    """Runs the experiment, which the history lists. Exits with 130 if it was stopped.
 
     Args:
-        asked: the values of the options; see `Jobs.start`.
+        asked: the values of the options; see `Session.start`.
         again: whether to start again even if the same experiment was stopped before.
         device: see `LocalBackend`.
 
@@ -94,36 +92,25 @@ def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bo
     """
     from playground.backends.local import LocalBackend
     from playground.experiments.history import open_history
-    from playground.experiments.jobs import Jobs
-    from playground.experiments.runner import Runner
+    from playground.experiments.session import Session
     from playground.lane import LOCAL
     from playground.models.store import ModelStore
 
     store, history = ModelStore(), open_history()
 
-    def prepared(pair: Pair | None, work: Work) -> Callable[[Watch], None]:
-        return partial(work, {LOCAL: LocalBackend(store, pair, device=device)} if pair else {})
+    def decode(pair: Pair | None, work: Work, watch: Watch) -> None:
+        work({LOCAL: LocalBackend(store, pair, device=device)} if pair else {}, watch)
 
-    jobs = Jobs(history, prepared, Runner())
-    name = None if again else jobs.unfinished(work)
+    session = Session(history, decode)
+    name = None if again else session.unfinished(work)
     if name:
         print(f"playground: going on with {name}, which was stopped (--again begins anew)", file=sys.stderr)
-        jobs.resume(name)
+        session.resume(name)
     else:
-        name = jobs.start(work, title, asked)
-    job = jobs.runs[name]
-    with progress_bar(1) as draw:
-        try:
-            for batch in job.batches():
-                for event in batch:
-                    draw(event)
-                job.wait(1 / HZ)
-        except KeyboardInterrupt:
-            job.stop()
-            job.wait()
-    if error := job.end.result():
+        name = session.start(work, title, asked)
+    if error := follow(session.runs[name]):
         raise error
-    result, entry = jobs.result(name), jobs.entry(name)
+    result, entry = session.result(name), session.entry(name)
     if entry.status == "stopped":
         kept = "; the same command resumes it" if history.kept and history.work(name) else ""
         print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)

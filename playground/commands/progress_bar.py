@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
 from playground.format import duration, number, ratio
+
+if TYPE_CHECKING:  # the kinds of experiments would slow every command down
+    from playground.experiments.session import Run
+
+
+HZ = 5  # polls of a run's events per second
+
+
+def follow(run: Run, max_new_tokens: int = 1) -> PlaygroundError | None:
+    """Draws a run until it has ended, and returns its error. Ctrl-C stops it."""
+    with progress_bar(max_new_tokens) as draw:
+        try:
+            for batch in run.batches():
+                for event in batch:
+                    draw(event)
+                run.wait(1 / HZ)
+        except PlaygroundError as error:
+            return error
+        except KeyboardInterrupt:
+            run.stop()
+            run.wait()
+    return run.end.result()
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def add_monitor(commands: argparse._SubParsersAction) -> None:
 
 def _monitor(options: argparse.Namespace) -> None:
     from playground.experiments.events import Watch
-    from playground.experiments.monitor import watched
+    from playground.experiments.kinds.load import watched
     from playground.metrics.load import Window
     from playground.views import monitor as serving
 

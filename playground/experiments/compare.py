@@ -1,13 +1,13 @@
 """A comparison: the same request through several lanes, one after the other.
 
-Page, terminal and endpoint all call `run`; they differ in what they do with its events.
+Page, terminal, endpoint and Python API all call `run`; they differ in what they do with its events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from playground import metrics
 from playground.backends.base import Backend
@@ -29,6 +29,7 @@ def run(
     *,
     baseline: str = STANDARD,
     skip: bool = False,
+    repeats: int = 0,
 ) -> Comparison | None:
     """Loads missing models, warms every lane up, and runs the lanes one after the other. Short lanes run again in the
     passes that `again` returns, which shows the noise.
@@ -41,107 +42,115 @@ def run(
         backends: by the name in `Lane.backend`.
         baseline: the name of the lane that the others are compared with.
         skip: leave out a lane that cannot run, with a LaneSkipped, as long as the baseline and one other lane remain.
+        repeats: how many times more all lanes run; see `repeat`.
 
     Raises:
         PlaygroundError: the lanes make no comparison, a model or server is not available, the request does not fit,
             memory ran out, or a server broke off. If another lane had finished by then, Finished is emitted first, with
             the results so far.
     """
-
-    def each(act: Callable[[Lane], None]) -> None:
-        """Calls `act` for each lane and leaves out the lanes for which it fails."""
-        for lane in tuple(able):
-            try:
-                act(lane)
-            except PlaygroundError as error:
-                if not skip or lane.name == baseline or len(able) == 2:
-                    raise
-                able.remove(lane)
-                watch.emit(LaneSkipped(lane, str(error)))
-
-    def decode_next(lane: Lane) -> None:
-        if watch.stopped():
-            return
-        index = len(traces)
-        watch.emit(LaneStarted(index, lane))
-        rounds.clear()
-
-        def take(round_: Round) -> None:
-            rounds.append(round_)
-            watch.emit(RoundDone(index, round_))
-
-        traces.append(decode(backends[lane.backend], lane, request, watch, take))
-        rounds.clear()
-        watch.emit(LaneFinished(index, traces[-1]))
-
-    def finish(repeats: tuple[tuple[Trace, ...], ...] = ()) -> Comparison:
-        for lane in able[len(traces) :]:
-            environment = backends[lane.backend].describe(lane)
-            traces.append(Trace(lane, request, environment, traces[0].prompt_ids, tuple(rounds), "stopped"))
-            rounds.clear()
-        comparison = Comparison(tuple(traces), baseline, repeats)
-        watch.emit(Finished(comparison))
-        return comparison
-
     check_lanes(lanes, baseline)
-    able = list(lanes)
-    traces: list[Trace] = []
-    rounds: list[Round] = []  # rounds of the running lane
+    running = _Running([*lanes], request, backends, watch, baseline, skip)
     try:
-        each(lambda lane: backends[lane.backend].load(lane, watch.progress))
-        cold = tuple(able)
-
-        def warm(lane: Lane) -> None:
-            watch.progress(_warming(lane, cold))
-            backends[lane.backend].warm_up(lane, request, watch.stopped)
-
-        each(warm)
+        running.prepare()
     except Stopped:
         return None
     try:
-        each(decode_next)
+        running.each(running.decode_next)
     except PlaygroundError:
-        if traces:
-            finish()
+        if running.traces:
+            running.finish()
         raise
-    restarts = any(
-        isinstance(backends[lane.backend], Restarted) for lane in able
-    )  # each turn of a lane then needs a start of its server
-    if restarts or len(traces) < len(able) or not all(_short(trace) for trace in traces):
-        return finish() if traces else None
-    comparison, repeats = Comparison(tuple(traces), baseline), list[tuple[Trace, ...]]()
-    ranking = [comparison.standard.lane, *(it.ours.lane for it in metrics.ranked(comparison))]
-    for number, ranks in enumerate(again(len(comparison.others))):
-        lanes_again = [ranking[rank] for rank in ranks]
-        passed = _pass(lanes_again, able, request, backends, watch, f"Again, to see the noise ({number + 1})")
-        if passed is None:
-            break
-        repeats.append(passed)
-    return finish(tuple(repeats))
+    if not running.traces:
+        return None
+    comparison = running.finish(running.show_noise() if running.short else ())
+    return repeat(comparison, backends, repeats, watch) if repeats and not watch.stopped() else comparison
 
 
-def run_and_repeat(
-    lanes: Sequence[Lane],
-    request: Request,
-    backends: Mapping[str, Backend],
-    watch: Watch,
-    repeats: int,
-    *,
-    baseline: str = STANDARD,
-    skip: bool = False,
-) -> Comparison:
-    """Calls `run`, then `repeat` if `repeats` is above 0, and closes the backends. The watch is not stopped meanwhile.
+@dataclass
+class _Running:
+    """A comparison that runs: the lanes that can, and what they have given so far."""
 
-    Raises:
-        PlaygroundError: as `run`.
-    """
-    try:
-        comparison = run(lanes, request, backends, watch, baseline=baseline, skip=skip)
-        assert comparison, "nobody stops it"
-        return repeat(comparison, backends, repeats, watch) if repeats else comparison
-    finally:
-        for backend in backends.values():
-            backend.close()
+    lanes: list[Lane]
+    request: Request
+    backends: Mapping[str, Backend]
+    watch: Watch
+    baseline: str
+    skip: bool
+    traces: list[Trace] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)  # of the running lane
+
+    def each(self, act: Callable[[Lane], None]) -> None:
+        """Calls `act` for each lane and leaves out the lanes for which it fails."""
+        for lane in tuple(self.lanes):
+            try:
+                act(lane)
+            except PlaygroundError as error:
+                if not self.skip or lane.name == self.baseline or len(self.lanes) == 2:
+                    raise
+                self.lanes.remove(lane)
+                self.watch.emit(LaneSkipped(lane, str(error)))
+
+    def prepare(self) -> None:
+        """Loads the models of all lanes, and warms the lanes up.
+
+        Raises:
+            Stopped: it was stopped meanwhile.
+        """
+        self.each(lambda lane: self.backends[lane.backend].load(lane, self.watch.progress))
+        cold = tuple(self.lanes)
+
+        def warm(lane: Lane) -> None:
+            self.watch.progress(_warming(lane, cold))
+            self.backends[lane.backend].warm_up(lane, self.request, self.watch.stopped)
+
+        self.each(warm)
+
+    def decode_next(self, lane: Lane) -> None:
+        """Decodes the lane after the earlier ones, unless it is stopped."""
+        if self.watch.stopped():
+            return
+        index = len(self.traces)
+        self.watch.emit(LaneStarted(index, lane))
+        self.rounds.clear()
+
+        def take(round_: Round) -> None:
+            self.rounds.append(round_)
+            self.watch.emit(RoundDone(index, round_))
+
+        self.traces.append(decode(self.backends[lane.backend], lane, self.request, self.watch, take))
+        self.rounds.clear()
+        self.watch.emit(LaneFinished(index, self.traces[-1]))
+
+    @property
+    def short(self) -> bool:
+        """True where all lanes have ended, and can run again by themselves: none takes long, or needs a start of its
+        server for each turn."""
+        restarts = any(isinstance(self.backends[lane.backend], Restarted) for lane in self.lanes)
+        return not restarts and len(self.traces) == len(self.lanes) and all(map(_short, self.traces))
+
+    def show_noise(self) -> tuple[tuple[Trace, ...], ...]:
+        """Runs the lanes in the passes that `again` returns. Returns the passes that were not stopped."""
+        comparison, passes = Comparison(tuple(self.traces), self.baseline), list[tuple[Trace, ...]]()
+        ranking = [comparison.standard.lane, *(it.ours.lane for it in metrics.ranked(comparison))]
+        for number, ranks in enumerate(again(len(comparison.others))):
+            lanes, what = [ranking[rank] for rank in ranks], f"Again, to see the noise ({number + 1})"
+            passed = _pass(lanes, self.lanes, self.request, self.backends, self.watch, what)
+            if passed is None:
+                break
+            passes.append(passed)
+        return tuple(passes)
+
+    def finish(self, repeats: tuple[tuple[Trace, ...], ...] = ()) -> Comparison:
+        """Emits the comparison, in which the lanes that were not decoded to their end are stopped ones."""
+        for lane in self.lanes[len(self.traces) :]:
+            environment = self.backends[lane.backend].describe(lane)
+            ids = self.traces[0].prompt_ids
+            self.traces.append(Trace(lane, self.request, environment, ids, tuple(self.rounds), "stopped"))
+            self.rounds.clear()
+        comparison = Comparison(tuple(self.traces), self.baseline, repeats)
+        self.watch.emit(Finished(comparison))
+        return comparison
 
 
 def again(others: int) -> list[list[int]]:

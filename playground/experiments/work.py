@@ -48,13 +48,15 @@ class Experiment(Work, Protocol):
 @dataclass(frozen=True)
 class Compare:
     """A comparison of `lanes` and the lanes of `servers`; see `compare.run`. `baseline`: the name of one of `lanes`; ""
-    for that of `servers`. Servers among the lanes are those of an earlier turn, and are asked again."""
+    for that of `servers`. Servers among the lanes that have no backend are those of an earlier turn, and are asked
+    again."""
 
     lanes: Sequence[Lane]
     request: Request
     skip: bool = False
     servers: Servers = NONE
     baseline: str = ""
+    repeats: int = 0
 
     @property
     def count(self) -> int:
@@ -63,15 +65,16 @@ class Compare:
 
     @property
     def tokens(self) -> int:
-        runs = self.count + sum(map(len, compare.again(self.count - 1)))
+        runs = (1 + self.repeats) * self.count + sum(map(len, compare.again(self.count - 1)))
         return runs * self.request.max_new_tokens
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         for url in self.servers.urls:
             watch.emit(Progress(f"Asking the server at {url}"))
         lanes, servers, baseline = self.servers.with_local(self.lanes)
-        every = {**backends, **connected(self.lanes), **servers}
-        compare.run(lanes, self.request, every, watch, baseline=self.baseline or baseline, skip=self.skip)
+        earlier = connected([lane for lane in self.lanes if lane.backend not in backends])
+        every, baseline = {**backends, **earlier, **servers}, self.baseline or baseline
+        compare.run(lanes, self.request, every, watch, baseline=baseline, skip=self.skip, repeats=self.repeats)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from gradio.context import LocalContext
 
 from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, Watch
-from playground.experiments.runner import Run, Runner
+from playground.experiments.session import Run, Session
 from playground.hosting.access import Access, visitor
 from playground.progress import Progress
 
@@ -84,10 +84,10 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """The runs of all sessions. All methods are called in one event loop."""
+    """The runs of all browser sessions, which share the device's queue. All methods are called in one event loop."""
 
-    def __init__(self, access: Access, runner: Runner) -> None:
-        self._access, self._runner = access, runner
+    def __init__(self, access: Access, queue: Session) -> None:
+        self._access, self._queue = access, queue
         self._turns: list[Turn] = []
         self._reading: list[str] = []  # one entry per request that is being read
         self._refused: list[tuple[float, str]] = []  # the time until which a refusal counts, and the visitor
@@ -151,9 +151,9 @@ class Turns:
         end, pause = asyncio.wrap_future(run.end), 1 / (NEAR_HZ if _near(address) else HZ)
         said, late = "", False
         try:
-            self._runner.start(run) if device else run.begin()
+            self._queue.add(run) if device else run.begin()
             for batch in run.batches():
-                if (place := _place(self._runner.ahead(run))) and place != said:
+                if (place := _place(self._queue.ahead(run))) and place != said:
                     batch = [Progress(said := place)]
                 if batch:
                     yield batch

@@ -27,7 +27,7 @@ import gradio as gr
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, Watch
-from playground.experiments.runner import Run
+from playground.experiments.session import Run
 from playground.experiments.work import Work
 from playground.lane import LOCAL
 from playground.models.fit import Fit

@@ -10,9 +10,8 @@ from starlette.middleware import Middleware
 
 from playground.backends.local import LocalBackend
 from playground.experiments.history import History
-from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import KINDS
-from playground.experiments.runner import Runner
+from playground.experiments.session import Session
 from playground.hosting.access import Access
 from playground.hosting.page_head import PageHead, QuietBlocks
 from playground.hosting.request_filter import RequestFilter, SizeLimits
@@ -25,7 +24,7 @@ from playground.ui import rooms as docs
 from playground.ui import serve as servers_tab
 from playground.ui.compare import api, tab
 from playground.ui.compare.api import publish
-from playground.ui.compare.handlers import BackendFor, Elsewhere, Handlers
+from playground.ui.compare.handlers import BackendFor, Decoding, Elsewhere, Handlers
 from playground.ui.experiments import api as experiments_api
 from playground.ui.experiments import tab as experiment_tab
 from playground.ui.experiments.controls import Models
@@ -74,14 +73,15 @@ def build(
         access: what visitors may do.
         history: stores long experiments; by default they last as long as the page.
     """
-    limits, runner = access.limits, Runner()
-    backend_for = backend_for or (lambda pair: LocalBackend(store, pair))
-    events = Handlers(pairs, backend_for, store.fit, elsewhere, access, runner)
+    limits = access.limits
+    decoding = Decoding(backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere)
     bounds = limits.history_s, limits.history_each, limits.history_each_bytes, limits.history
     history = history or History(None, *bounds)
+    session = Session(history, decoding)
+    events = Handlers(pairs, decoding, session, access)
     past = VisibleHistory(history, access)
     own = StartedServers()
-    experiments = Experiments(Jobs(history, events.prepared, runner), history, access)
+    experiments = Experiments(session, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
 

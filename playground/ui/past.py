@@ -15,10 +15,9 @@ from typing import Any
 import gradio as gr
 from gradio.events import Dependency
 
-from playground import export
 from playground.errors import PlaygroundError, check
-from playground.experiments import jobs
-from playground.experiments.history import COMPARE, History
+from playground.experiments import session
+from playground.experiments.history import History
 from playground.format import count
 from playground.hosting.access import Access
 from playground.hosting.request_filter import make_room
@@ -28,7 +27,7 @@ from playground.ui import panels
 from playground.ui import panels as markup
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE, Filled, download
-from playground.views import compared, headline, report, scripts
+from playground.views import compared, report, scripts
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +63,7 @@ class VisibleHistory:
             return None
 
     def _keep(self, owner: str, shown: Shown) -> str:
-        title = headline.title(shown.comparison, shown.chosen)
-        return self.history.keep(COMPARE, title, export.to_json(shown.comparison), owner, shown.id)
+        return session.keep(self.history, shown.comparison, shown.chosen, owner, shown.id)
 
     def share(self, owner: str, shown: Shown | None) -> str:
         """Stores a run for everybody who has its link, and returns the query of that link. On the user's own machine it
@@ -97,7 +95,7 @@ class VisibleHistory:
         Raises:
             PlaygroundError: the owner has no such experiment, or it has no result yet.
         """
-        return jobs.opened(self.history, name, owner)
+        return session.opened(self.history, name, owner)
 
     def comparison(self, owner: str, name: str) -> Comparison:
         """Returns a comparison of the owner's.

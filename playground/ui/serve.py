@@ -22,8 +22,8 @@ from playground.backends.kinds import programs
 from playground.backends.launch import Running
 from playground.backends.llama_server import LOOKUPS, start_llama
 from playground.errors import PlaygroundError, Stopped
-from playground.experiments import monitor
 from playground.experiments.events import Watch
+from playground.experiments.kinds.load import watched
 from playground.hosting.access import NO_SERVERS, Access
 from playground.hosting.turns import Turns
 from playground.metrics.load import Window
@@ -243,7 +243,7 @@ async def monitored(
     windows: list[Window] = []
 
     def work(watch: Watch) -> None:
-        for window in monitor.watched(url, every_s, watch):
+        for window in watched(url, every_s, watch):
             watch.emit(window)
 
     yield _watched([], panels.status("Reading the server's counters", "busy"), running=True)

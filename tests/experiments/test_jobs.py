@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +22,6 @@ from playground.experiments import history as histories
 from playground.experiments import suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import COMPARE, History
-from playground.experiments.jobs import WAITING, Jobs, opened
 from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.suite import Suite
 from playground.experiments.kinds.sweep import Sweep
@@ -31,7 +29,7 @@ from playground.experiments.kinds.traffic import KIND as TRAFFIC
 from playground.experiments.kinds.traffic import TrafficOptions
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
-from playground.experiments.runner import Run, Runner
+from playground.experiments.session import WAITING, Run, Session, opened
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -49,13 +47,13 @@ def work(tiny_folder):
     return Suite(pair, (assisted_lane(pair, "ngram", 2),), asked)
 
 
-def jobs_of(history, runner=None):
+def jobs_of(history):
     store = ModelStore()
 
-    def prepared(pair, work):
-        return partial(work, {LOCAL: LocalBackend(store, pair, "float32", "cpu")})
+    def decode(pair, work, watch):
+        work({LOCAL: LocalBackend(store, pair, "float32", "cpu")}, watch)
 
-    return Jobs(history, prepared, runner or Runner())
+    return Session(history, decode)
 
 
 def ended(jobs, name):
@@ -127,9 +125,8 @@ def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, m
 
 
 def test_it_waits_for_the_device_and_can_be_stopped_there(history, work):
-    runner = Runner()
-    before = runner.start(Run(lambda watch: watch.wait(10)))
-    jobs = jobs_of(history, runner)
+    jobs = jobs_of(history)
+    before = jobs.add(Run(lambda watch: watch.wait(10)))
     name = jobs.start(work, "mine")
     assert history.entry(name).note == WAITING
     jobs.stop(name)

@@ -8,7 +8,6 @@ import json
 import re
 import threading
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -18,12 +17,10 @@ from playground.commands import main
 from playground.errors import PlaygroundError
 from playground.experiments.events import LevelDone, ResultReady, Watch
 from playground.experiments.history import History, open_history
-from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import load
 from playground.experiments.kinds.load import Load
-from playground.experiments.monitor import watched
 from playground.experiments.questions import Question
-from playground.experiments.runner import Runner
+from playground.experiments.session import Session
 from playground.lane import Request
 from playground.metrics.load import Level, Limits
 from playground.views import load as views
@@ -148,7 +145,7 @@ def test_load_prints_the_table_and_writes_its_result_which_the_history_has(serve
 
 
 def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(servers, tmp_path):
-    jobs = Jobs(History(tmp_path), lambda _, work: partial(work, {}), Runner())
+    jobs = Session(History(tmp_path), lambda pair, work, watch: work({}, watch))
     plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=3)
     work = load_of(servers, plan)
     alive, answers = servers[1].routes["/v1/completions"], itertools.count()
@@ -209,7 +206,7 @@ def metrics_of(server) -> None:
 
 def test_monitor_reads_the_change_of_the_counters_and_asks_nothing_else(servers):
     metrics_of(servers[1])
-    windows = watched(servers[1].url, 0.01, Watch())
+    windows = load.watched(servers[1].url, 0.01, Watch())
     first, after_a_restart = next(windows), next(windows)
     windows.close()
     assert first.acceptance_rate == pytest.approx(32 / 45) == after_a_restart.acceptance_rate
@@ -236,4 +233,4 @@ def test_monitor_prints_a_line_for_each_window(servers, capsys):
 def test_a_server_that_shows_no_counters(servers, shown, named):
     servers[1].routes["/metrics"] = shown
     with pytest.raises(PlaygroundError, match=named):
-        next(watched(servers[1].url, 0.01, Watch()))
+        next(load.watched(servers[1].url, 0.01, Watch()))

@@ -9,11 +9,15 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from playground.errors import PlaygroundError
+from playground.experiments.history import History
+from playground.experiments.session import Session
+from playground.hosting.access import Access
 from playground.lane import Lane, Request
 from playground.models.fit import Fit
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
 from playground.trace import Comparison, DraftToken, Environment, Reused, Round, TargetToken, Trace
+from playground.ui.compare.handlers import Decoding, Handlers
 from tests import examples
 
 TEXT = (
@@ -187,3 +191,14 @@ class Store:
 
 def _id(piece: str) -> int:
     return zlib.crc32(piece.encode()) % 50_000
+
+
+def handlers(
+    pairs: dict[str, Pair] = PAIRS,
+    backend_for: Callable[[Pair], Backend] = Backend,
+    fit_of: Callable[[Pair], Fit] = Store().fit,  # noqa: B008  # it holds nothing
+    elsewhere: Callable | None = None,
+    access: Access = Access(),  # noqa: B008  # frozen
+) -> Handlers:
+    decoding = Decoding(backend_for, fit_of, elsewhere)
+    return Handlers(pairs, decoding, Session(History(None), decoding), access)

@@ -18,7 +18,7 @@ from tests.ui.test_events import PAIRS, last, unpacked
 
 
 def handlers(backend=fakes.Backend, access: Access | None = None) -> Handlers:
-    return Handlers(PAIRS, backend, fakes.Store().fit, access=access or Access())
+    return fakes.handlers(PAIRS, backend, access=access or Access())
 
 
 def first_turn(events: Handlers) -> Shown:

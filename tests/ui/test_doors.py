@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from playground.errors import check
-from playground.experiments.runner import Runner
+from playground.experiments.history import History
+from playground.experiments.session import Session
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.hosting.page_head import QuietBlocks
 from playground.hosting.turns import REMEMBERED, Turns
@@ -66,7 +67,7 @@ def test_session_ids_that_no_browser_makes_are_refused_on_every_route(client):
 
 
 def test_a_stop_is_remembered_only_for_a_run_that_is_to_come():
-    turns = Turns(PUBLIC, Runner())
+    turns = Turns(PUBLIC, Session(History(None), None))
     for number in range(3 * REMEMBERED):
         turns.stop(f"stranger {number}")
     assert len(turns._begun) == 0

@@ -69,7 +69,7 @@ def endless(emitted: threading.Event, stopped: threading.Event) -> type[fakes.Ba
 
 def test_a_run_streams_both_logs_and_writes_a_file_only_when_one_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     stage, shown = last(events.stream("session", asked(max_new_tokens=24)))
     standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
@@ -98,7 +98,7 @@ def test_a_run_streams_both_logs_and_writes_a_file_only_when_one_is_asked_for(tm
     ],
 )
 def test_an_error_becomes_a_sentence_and_leaves_nothing_to_save(changes, sentence):
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     stage, shown = last(events.stream("session", asked(**changes)))
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
     end = events.finish(shown)
@@ -107,7 +107,7 @@ def test_an_error_becomes_a_sentence_and_leaves_nothing_to_save(changes, sentenc
 
 def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Handlers(PAIRS, endless(emitted, stopped), fakes.Store().fit)
+    events = fakes.handlers(PAIRS, endless(emitted, stopped))
     updates = driven(events.stream("mine", asked()))
     while not emitted.is_set():
         next(updates)
@@ -122,13 +122,13 @@ def test_stop_ends_the_session_s_own_run_and_no_other():
 
 def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_that_run():
     stopped = threading.Event()
-    events = Handlers(PAIRS, endless(threading.Event(), stopped), fakes.Store().fit)
+    events = fakes.handlers(PAIRS, endless(threading.Event(), stopped))
     events.begin("mine")
     updates = driven(events.stream("mine", asked()))
     next(updates)
     events.stop("mine")
     assert "Stopped" in last(updates)[0]["status"]["text"]
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     events.stop("mine")
     events.begin("mine")
     assert "Done" in last(events.stream("mine", asked()))[0]["status"]["text"]
@@ -136,7 +136,7 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
 
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = driven(Handlers(PAIRS, endless(emitted, stopped), fakes.Store().fit).stream("mine", asked()))
+    updates = driven(fakes.handlers(PAIRS, endless(emitted, stopped)).stream("mine", asked()))
     while not emitted.is_set():
         next(updates)
     updates.close()
@@ -145,7 +145,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Handlers(PAIRS, endless(emitted, stopped), fakes.Store().fit)
+    events = fakes.handlers(PAIRS, endless(emitted, stopped))
     first, second = (driven(events.stream(name, asked())) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
@@ -159,7 +159,7 @@ def test_a_second_session_waits_and_is_told_its_place():
 
 
 def test_a_repeat_counts_in_the_interval_and_keeps_the_run():
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     assert stage["verdict"]["repeatable"] and stage["verdict"]["runs"].endswith("1 speculative run, 2 standard runs")
     events.begin("mine")
@@ -173,7 +173,7 @@ def test_a_repeat_counts_in_the_interval_and_keeps_the_run():
 
 
 def test_a_repeat_that_is_stopped_keeps_what_was_there():
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     _, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     updates = driven(events.repeat("mine", shown))
     next(updates)
@@ -192,7 +192,7 @@ class Picky(fakes.Backend):
 
 def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
     pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
-    events = Handlers({"fake": pair}, Picky, fakes.Store().fit)
+    events = fakes.handlers({"fake": pair}, Picky)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8), every=True))
     assert [trace.lane.drafter for trace in shown.comparison.lanes] == ["none", "ngram", "suffix"]
     table = stage["drafters"]
@@ -218,7 +218,7 @@ def test_all_drafters_stopped_keeps_the_lanes_that_finished():
         def run(self, lane: Lane, request: Request) -> fakes.Run:
             return fakes.Run(lane, request) if lane.name == "Standard" else super().run(lane, request)
 
-    events = Handlers(PAIRS, Waits, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, Waits)
     updates = driven(events.stream("mine", asked(max_new_tokens=40), every=True))
     for _ in updates:
         if emitted.is_set():
@@ -230,7 +230,7 @@ def test_all_drafters_stopped_keeps_the_lanes_that_finished():
 
 
 def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
-    events = Handlers(PAIRS, endless(threading.Event(), threading.Event()), fakes.Store().fit)
+    events = fakes.handlers(PAIRS, endless(threading.Event(), threading.Event()))
     stage, shown = last(events.stream("mine", asked(pair="large")))
     assert "Large pair cannot run here. It needs about 82 GB" in stage["status"]["text"] and shown is None
     with pytest.raises(gr.Error, match="cannot run here"):
@@ -238,7 +238,7 @@ def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
 
 
 def test_a_large_download_is_asked_first():
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     stage, shown = last(events.stream("mine", asked(pair="far", max_new_tokens=4), every=True))
     assert stage["status"]["kind"] == "error" and "2.4 GB" in stage["status"]["text"] and shown is None
     assert stage["offer"] == "Download 2.4 GB and run"
@@ -251,7 +251,7 @@ def test_a_large_download_is_asked_first():
 
 
 def test_a_trace_is_opened_and_another_file_is_refused():
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     comparison = fakes.comparison(tokens=10)
     shown, *_ = unpacked(opened(events, comparison))
     assert logs(shown)[0].count("\n") == 10 and "Ran on" in shown["status"]["text"]
@@ -261,7 +261,7 @@ def test_a_trace_is_opened_and_another_file_is_refused():
 
 
 def test_the_endpoint_returns_the_whole_comparison():
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     found = asyncio.run(events.compare("mine", asked(max_new_tokens=5)))
     assert (found.comparison.others[0].lane.drafter, found.chosen) == ("ngram", "Prompt lookup")
     with pytest.raises(gr.Error, match="The prompt is empty"):
@@ -277,7 +277,7 @@ def called(**of_call: str) -> list[dict]:
 
 def public(backend=fakes.Backend, **limits) -> Handlers:
     access = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, **limits))
-    return Handlers(PAIRS, backend, fakes.Store().fit, access=access)
+    return fakes.handlers(PAIRS, backend, access=access)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_visitor_s_runs_and_all_runs_are_counted_until_they_end():
 
 
 def test_what_no_page_shows_cannot_be_pressed():
-    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = fakes.handlers(PAIRS, fakes.Backend)
     _, shown = last(events.stream("mine", asked(max_new_tokens=4)))
     for press in (
         lambda: asyncio.run(events.choose(None, "Standard")),
@@ -386,7 +386,7 @@ def test_strangers_read_no_path_of_the_server():
 
     pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
     access = Access(public=True, models=(), limits=FOR_VISITORS)
-    events = Handlers({"fake": pair}, Telling, fakes.Store().fit, access=access)
+    events = fakes.handlers({"fake": pair}, Telling, access=access)
     stages = [stage for stage, _ in driven(events.stream("mine", asked(max_new_tokens=4), every=True))]
     assert "/srv" not in json.dumps(stages)
     assert "nothing in …/assistant. Choose another." in json.dumps(stages, ensure_ascii=False)
@@ -396,4 +396,4 @@ def test_strangers_read_no_path_of_the_server():
 
 def test_to_open_no_file_is_a_sentence():
     with pytest.raises(gr.Error, match="This file is not JSON"):
-        asyncio.run(Handlers({}, None, None).open(None))
+        asyncio.run(fakes.handlers().open(None))

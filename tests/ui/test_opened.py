@@ -27,7 +27,7 @@ FILE = json.dumps(export.to_json(COMPARISON)).encode()
 
 def events(**limits) -> Handlers:
     access = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, **limits))
-    return Handlers(PAIRS, fakes.Backend, fakes.Store().fit, access=access)
+    return fakes.handlers(PAIRS, fakes.Backend, access=access)
 
 
 def test_a_trace_is_opened_saved_and_shown_with_another_lane(monkeypatch, tmp_path):

@@ -13,7 +13,6 @@ from playground.backends.connect import Servers
 from playground.hosting.access import FOR_VISITORS, NO_SERVERS, Access
 from playground.ui.compare import controls, prefill
 from playground.ui.compare.controls import SERVERS
-from playground.ui.compare.handlers import Handlers
 from tests.backends.fake_server import BREAK, Answer, llama_server, serve
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
@@ -30,7 +29,7 @@ def server():
 
 @pytest.fixture
 def events():
-    return Handlers({"fake": fakes.PAIR, "large": fakes.LARGE}, fakes.Backend, fakes.Store().fit)
+    return fakes.handlers({"fake": fakes.PAIR, "large": fakes.LARGE}, fakes.Backend)
 
 
 def ran(updates) -> tuple:
@@ -70,7 +69,7 @@ def test_what_goes_wrong_is_a_sentence_and_leaves_the_lanes_before_it(events, se
 
 def test_visitors_name_no_server(server):
     access = Access(public=True, models=(), limits=FOR_VISITORS)
-    strangers = Handlers({"fake": fakes.PAIR}, fakes.Backend, fakes.Store().fit, access=access)
+    strangers = fakes.handlers({"fake": fakes.PAIR}, fakes.Backend, access=access)
     stage, shown = ran(strangers.stream("me", SHORT, Servers(server.url)))
     assert stage["status"] == {"text": NO_SERVERS, "kind": "error", "fraction": None} and shown is None
     assert server.asked == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from playground.experiments.runner import Runner
+from playground.experiments.history import History
+from playground.experiments.session import Session
 from playground.hosting.access import FOR_VISITORS, NO_SERVERS, Access
 from playground.hosting.turns import Turns
 from playground.metrics.load import Window
@@ -14,13 +15,13 @@ WINDOWS = [Window(5 * i, 5 * i + 5, 100, 0.5, 2.5, (0.8, 0.5), 40.0, 2, 0) for i
 
 
 def test_a_server_is_watched_until_stop(monkeypatch):
-    turns = Turns(Access(), Runner())
+    turns = Turns(Access(), Session(History(None), None))
 
     def watched(url, every_s, watch):
         yield from WINDOWS
         assert watch.wait(10)
 
-    monkeypatch.setattr(servers.monitor, "watched", watched)
+    monkeypatch.setattr(servers, "watched", watched)
 
     async def stopped_once_it_shows_windows() -> list[dict]:
         seen = []
@@ -40,7 +41,7 @@ def test_a_server_is_watched_until_stop(monkeypatch):
 def test_what_cannot_be_had_is_a_sentence():
     def said(access: Access = Access()) -> str:  # noqa: B008
         async def all_of() -> list[dict]:
-            turns = Turns(access, Runner())
+            turns = Turns(access, Session(History(None), None))
             return [update async for update in servers.monitored(access, turns, "me", "http://127.0.0.1:1", 5)]
 
         last = asyncio.run(all_of())[-1]

@@ -18,7 +18,6 @@ from playground.hosting import turns
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.hosting.turns import address_of
 from playground.ui.compare.controls import SERVERS
-from playground.ui.compare.handlers import Handlers
 from tests.ui import fakes
 from tests.ui.driven import unpacked
 from tests.ui.test_controls import ASKED
@@ -137,10 +136,9 @@ def test_a_trace_is_not_opened_for_a_session_that_nobody_reads(client, monkeypat
 
 def test_200_runs_wait_and_the_201st_is_answered_in_words():
     limits = dataclasses.replace(FOR_VISITORS, runs_each=FOR_VISITORS.runs)
-    events = Handlers(
+    events = fakes.handlers(
         {"fake": fakes.PAIR},
         endless(threading.Event(), threading.Event()),
-        fakes.Store().fit,
         access=Access(True, (), limits),
     )
 

@@ -11,16 +11,15 @@ import pytest
 
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
-from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.options import options_of
-from playground.experiments.runner import Runner
+from playground.experiments.session import Session
 from playground.experiments.work import Experiment
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane
 from playground.metrics.load import Level
 from playground.ui import panels
-from playground.ui.compare.handlers import Handlers
+from playground.ui.compare.handlers import Decoding
 from playground.ui.experiments import controls, tab
 from playground.ui.experiments.service import Experiments, View
 from playground.views import engines, report
@@ -42,9 +41,7 @@ def asked_for(kind: str, **changes: object) -> tuple[Experiment, str, Mapping[st
 
 
 def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
-    runner, history = Runner(), History(None)
-    events = Handlers(fakes.PAIRS, fakes.Backend, fakes.Store().fit, runner=runner)
-    return Experiments(Jobs(history, events.prepared, runner), history, access)
+    return Experiments(Session(History(None), Decoding(fakes.Backend, fakes.Store().fit)), access)
 
 
 def followed(found: Experiments, name: str) -> list[View]:
@@ -64,7 +61,7 @@ def one(tmp_path) -> dict[str, str]:
 @pytest.mark.parametrize(("kind", "prompts"), [("suite", 1), ("sweep", 1), ("recommend", 3)])
 def test_an_experiment_is_followed_to_its_result(kind, prompts, one):
     found = experiments()
-    name = found.jobs.start(*asked_for(kind, **one))
+    name = found.session.start(*asked_for(kind, **one))
     assert found.running(kind) == name
     views = followed(found, name)
     assert views[-1].entry.status == "finished" and len(views[-1].done) == prompts
@@ -80,7 +77,7 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
     found = experiments()
     with serve(llama_server()) as first, serve(vllm()) as second:
         asked = {"baseline_server": first.url, "server": second.url, "per_category": 1, "max_new_tokens": 40}
-        name = found.jobs.start(*asked_for("load", **asked))
+        name = found.session.start(*asked_for("load", **asked))
         last = followed(found, name)[-1]
     assert last.entry.status == "finished" and len(last.done) == 4
     shown = tab._shown(last)
@@ -96,7 +93,7 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
 
 def test_a_server_that_does_not_answer_fails_in_a_sentence():
     found = experiments()
-    last = followed(found, found.jobs.start(*asked_for("load")))[-1]
+    last = followed(found, found.session.start(*asked_for("load")))[-1]
     assert last.entry.status == "failed" and "No server answers at http://127.0.0.1:1" in last.entry.note
 
 
@@ -123,7 +120,7 @@ def test_a_load_that_cannot_be_is_refused_before_anything_is_asked(changes, sent
 
 def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
     found = experiments()
-    name = found.jobs.start(*asked_for("suite", pair="large"))
+    name = found.session.start(*asked_for("suite", pair="large"))
     last = followed(found, name)[-1]
     assert last.entry.status == "failed" and "cannot run here" in last.entry.note
     shown = tab._shown(last)
@@ -132,7 +129,7 @@ def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
 
 def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(one):
     found = experiments()
-    last = followed(found, found.jobs.start(*asked_for("suite", **one)))[-1]
+    last = followed(found, found.session.start(*asked_for("suite", **one)))[-1]
     for kind in ("recommend", "lossless"):
         entry = dataclasses.replace(last.entry, kind=kind, status="stopped")
         shown = " ".join(str(each) for each in tab._shown(dataclasses.replace(last, entry=entry)).values())
@@ -144,13 +141,13 @@ def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(o
 ])  # fmt: skip
 def test_the_controls_of_an_experiment_come_back_as_they_were(kind, changes):
     found, work = experiments(), asked_for(kind, **changes)
-    name = found.jobs.start(*work)
+    name = found.session.start(*work)
     asked = found.asked(name)
     again = controls.restored(KINDS[kind], fakes.PAIRS, asked)
     values = {control: update["value"] for control, update in again.items()}
     assert values.items() >= changes.items() and values["pair"] == "fake"
     assert controls.work_of(KINDS[kind], fakes.PAIRS, {**asked, **values})[:2] == work[:2]
-    found.jobs.stop(name)
+    found.session.stop(name)
 
 
 def test_what_the_terminal_asked_for_fills_the_controls_too():
@@ -205,7 +202,7 @@ def test_a_wrong_rule_is_a_lane_of_its_own():
 def test_visitors_run_no_long_experiments():
     found = experiments(Access(public=True, models=(), limits=FOR_VISITORS))
     with pytest.raises(PlaygroundError, match="your own machine"):
-        found.jobs.start(*asked_for("suite"))
+        found.session.start(*asked_for("suite"))
     assert found.running("suite") == ""
 
 

@@ -54,7 +54,7 @@ def events(backend: type[fakes.Backend] = zero.Backend) -> Handlers:
     def nothing(pair):
         raise AssertionError("a run began in the parent")
 
-    return Handlers(PAIRS, nothing, lambda pair: zerogpu.READY, zerogpu.ZeroGpu(PAIRS, backend))
+    return fakes.handlers(PAIRS, nothing, lambda pair: zerogpu.READY, zerogpu.ZeroGpu(PAIRS, backend))
 
 
 def test_whatever_goes_between_the_processes_can_be_pickled():

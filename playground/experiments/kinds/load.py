@@ -8,6 +8,7 @@ would not be the same load.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -21,6 +22,8 @@ from typing import Any, ClassVar
 from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.connect import Servers
+from playground.backends.http import KEY, Http
+from playground.backends.kinds import counts_of
 from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import record
@@ -30,7 +33,7 @@ from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import AnswerOptions, Decoders, PromptOptions, TracesOptions, option
 from playground.experiments.questions import Question
 from playground.lane import Lane
-from playground.metrics.load import Answered, Level, Limits, gains, points
+from playground.metrics.load import Answered, Level, Limits, Reading, Window, gains, points, window
 from playground.progress import Progress
 from playground.results import LoadResult
 from playground.trace import Environment, Round
@@ -320,3 +323,28 @@ KIND = Kind(
     pair=False,
     room="Serve",
 )
+
+
+def watched(url: str, every_s: float, watch: Watch) -> Iterator[Window]:
+    """Monitors a server that has traffic through its /metrics, without sending a request to its model. Yields a window
+    every `every_s` seconds until it is stopped. A restart of the server begins a new window.
+
+    Raises:
+        PlaygroundError: nothing answers; and see `counts_of` (llama-server shows counters if started with --metrics).
+    """
+    http = Http(url, os.environ.get(KEY, ""), idle_s=max(5.0, every_s))
+    begun = time.monotonic()
+    try:
+        before = _read(http, begun)
+        while not watch.wait(every_s):
+            after = _read(http, begun)
+            if found := window(before, after):
+                yield found
+            before = after
+    finally:
+        http.close()
+
+
+def _read(http: Http, begun: float) -> Reading:
+    text = http.text("/metrics")
+    return Reading(time.monotonic() - begun, counts_of(text))

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -22,7 +23,7 @@ from playground.backends.connect import NONE, Servers
 from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress, Watch
 from playground.experiments.history import new_id
-from playground.experiments.runner import Runner
+from playground.experiments.session import Session
 from playground.experiments.work import Compare, Repeat, Work
 from playground.format import gigabytes
 from playground.hosting.access import Access, visitor
@@ -79,35 +80,52 @@ Elsewhere = Callable[[Pair, Work, Watch], None]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """Runs work on a pair, as a `Session` asks for it.
+
+    Attributes:
+        backend_for: returns the backend that runs a pair's lanes.
+        fit_of: returns whether a pair can run here.
+        elsewhere: decodes instead of this process, and without its queue for the device.
+    """
+
+    backend_for: BackendFor
+    fit_of: Callable[[Pair], Fit]
+    elsewhere: Elsewhere | None = None
+
+    def __call__(self, pair: Pair | None, work: Work, watch: Watch, agreed: float = LARGE) -> None:
+        """Runs the work, if the pair can run here. `agreed`: the largest download, in bytes.
+
+        Raises:
+            PlaygroundError: see `check_fit`; or the work raised it.
+        """
+        if pair is None:
+            work({}, watch)
+            return
+        if any(lane.backend == LOCAL for lane in work.lanes):
+            check_fit(pair, self.fit_of(pair), agreed)
+        if self.elsewhere:
+            self.elsewhere(pair, work, watch)
+        else:
+            work({LOCAL: self.backend_for(pair)}, watch)
+
+
 class Handlers:
-    """Handlers that share the queue for the device and know which session runs what.
+    """Handlers that know which browser session runs what.
 
     They return values by the names of the page's components; the components that they do not name do not change.
 
     Args:
-        backend_for: returns the backend that runs a pair's lanes.
-        fit_of: returns whether a pair can run here.
-        elsewhere: decodes instead of this process, and without its queue for the device.
+        decoding: runs the comparisons.
+        session: holds the queue for the device.
         access: what visitors may do.
-        runner: holds the queue for the device.
     """
 
-    def __init__(
-        self,
-        pairs: dict[str, Pair],
-        backend_for: BackendFor,
-        fit_of: Callable[[Pair], Fit],
-        elsewhere: Elsewhere | None = None,
-        access: Access = Access(),  # noqa: B008  # frozen
-        runner: Runner | None = None,
-    ) -> None:
-        self._pairs = pairs
-        self._elsewhere, self._here = elsewhere, elsewhere is None
-        self._fit_of = fit_of
+    def __init__(self, pairs: dict[str, Pair], decoding: Decoding, session: Session, access: Access) -> None:
+        self._pairs, self._decoding, self._access = pairs, decoding, access
         self._offers: dict[str, Offer] = {}
-        self._backend_for = backend_for
-        self._access = access
-        self.turns = Turns(access, runner or Runner())
+        self.turns = Turns(access, session)
         self._readers, self._grammars = CapacityLimiter(READERS), CapacityLimiter(1)  # the others wait without a thread
         self._opened, self._files = Opened(access.limits.traces, access.limits.opens_each), CapacityLimiter(1)
 
@@ -241,8 +259,7 @@ class Handlers:
         screen.repeatable = screen.goes_on = False
         yield {"stage": screen.packed()} if screen.comparison else {"stage": screen.packed(), "shown": None}
         try:
-            act = self.prepared(pair, work, agreed)
-            async with aclosing(self.turns.run(session, address, act, device=self._here)) as batches:
+            async with aclosing(self._run(session, address, pair, work, agreed)) as batches:
                 async for batch in batches:
                     yield await to_thread.run_sync(taken, batch)
         except LargeDownload as problem:
@@ -319,8 +336,7 @@ class Handlers:
         """
         try:
             pair, lanes, request = await self._resolved(session, address, asked)
-            act = self.prepared(pair, Compare(lanes, request))
-            async with aclosing(self.turns.run(session, address, act, device=self._here)) as batches:
+            async with aclosing(self._run(session, address, pair, Compare(lanes, request))) as batches:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
@@ -338,22 +354,12 @@ class Handlers:
                 return replace(event, reason=self._access.told(event.reason))
         return event
 
-    def prepared(self, pair: Pair | None, work: Work, agreed: float = LARGE) -> Callable[[Watch], None]:
-        """Returns the function of a run: it checks that the pair can run here, and decodes. `pair`: None where servers
-        alone decode. `agreed`: the largest download, in bytes."""
-
-        def act(watch: Watch) -> None:
-            if pair is None:
-                work({}, watch)
-                return
-            if any(lane.backend == LOCAL for lane in work.lanes):
-                check_fit(pair, self._fit_of(pair), agreed)
-            if self._elsewhere:
-                self._elsewhere(pair, work, watch)
-            else:
-                work({LOCAL: self._backend_for(pair)}, watch)
-
-        return act
+    def _run(
+        self, session: str, address: str, pair: Pair, work: Work, agreed: float = LARGE
+    ) -> AsyncGenerator[list[Event], None]:
+        """Returns what `Turns.run` yields. `agreed`: see `Decoding`."""
+        act = partial(self._decoding, pair, work, agreed=agreed)
+        return self.turns.run(session, address, act, device=self._decoding.elsewhere is None)
 
     async def _resolved(
         self, session: str, address: str, asked: CompareOptions, *, every: bool = False

@@ -57,8 +57,8 @@ def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> C
 
     def start(*values: Any) -> dict:
         with _in_words():
-            jobs = experiments.jobs  # checked before a file is read
-            name = jobs.start(*work_of(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True))))
+            session = experiments.session  # checked before a file is read
+            name = session.start(*work_of(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True))))
             return _answer(experiments.view(name), whole=False)
 
     start.__doc__ = f"{kind.does} Takes minutes: returns its id at once, and `experiment` has the result."
@@ -89,7 +89,7 @@ def _asking(experiments: Experiments) -> list[Callable]:
         """Stops an experiment. What was finished stays."""
         with _in_words():
             view = _view(experiments, id)
-            experiments.jobs.stop(id)
+            experiments.session.stop(id)
             return _answer(view, whole=False)
 
     def all_experiments(search: str = "") -> list[dict]:

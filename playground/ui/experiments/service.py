@@ -15,8 +15,8 @@ from anyio import to_thread
 
 from playground.errors import PlaygroundError, check
 from playground.experiments.events import LevelDone, PartDone, PromptDone
-from playground.experiments.history import Entry, History
-from playground.experiments.jobs import Jobs
+from playground.experiments.history import Entry
+from playground.experiments.session import Session
 from playground.hosting.access import OWN_MACHINE, Access
 from playground.hosting.turns import Reader
 from playground.results import Result
@@ -49,18 +49,18 @@ class View:
 class Experiments:
     """The experiments of this machine's user; visitors of a public link have none."""
 
-    def __init__(self, jobs: Jobs, history: History, access: Access) -> None:
-        self._jobs, self._history, self._access = jobs, history, access
+    def __init__(self, session: Session, access: Access) -> None:
+        self._session, self._access = session, access
 
     @property
-    def jobs(self) -> Jobs:
-        """The jobs, to start, resume and stop experiments.
+    def session(self) -> Session:
+        """The session, to start, resume and stop experiments.
 
         Raises:
             PlaygroundError: visitors may not run experiments.
         """
         check(not self._access.public, REFUSED)
-        return self._jobs
+        return self._session
 
     def entries(self, search: str = "") -> list[Entry]:
         """Returns the experiments of this machine, the newest first.
@@ -69,7 +69,7 @@ class Experiments:
             PlaygroundError: visitors may not see them.
         """
         check(not self._access.public, REFUSED)
-        return self._history.entries(search=search)
+        return self._session.history.entries(search=search)
 
     def running(self, kind: str) -> str:
         """Returns the id of a running experiment of this kind; "" if there is none, and for visitors."""
@@ -81,7 +81,7 @@ class Experiments:
         """Returns the controls' values that an experiment was started with; none for visitors or an unknown
         experiment."""
         with suppress(PlaygroundError):
-            return {} if self._access.public else self._history.asked(name)
+            return {} if self._access.public else self._session.history.asked(name)
         return {}
 
     def view(self, name: str) -> View:
@@ -90,10 +90,10 @@ class Experiments:
         Raises:
             PlaygroundError: there is no such experiment, or visitors may not see it.
         """
-        entry = self.jobs.entry(name)
-        events = self._jobs.runs[name].events if name in self._jobs.runs else []
+        entry = self.session.entry(name)
+        events = self._session.runs[name].events if name in self._session.runs else []
         done = tuple(event for event in events if isinstance(event, (PromptDone, LevelDone)))
-        return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
+        return View(entry, done, None if entry.status == "running" else self._session.result(name))
 
     async def watch(self, name: str) -> AsyncGenerator[View, None]:
         """Yields views of an experiment as it changes, until it has ended.

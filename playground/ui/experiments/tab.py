@@ -105,14 +105,14 @@ def _wire(
 
     def start(*values: Any) -> Filled:
         def begin() -> str:
-            jobs = experiments.jobs  # checked before a file is read
-            return jobs.start(*work(*values))
+            session = experiments.session  # checked before a file is read
+            return session.start(*work(*values))
 
         return shown(begin)
 
     def resume(name: str) -> Filled:
         def go_on() -> str:
-            experiments.jobs.resume(name)
+            experiments.session.resume(name)
             return name
 
         return shown(go_on)
@@ -150,7 +150,7 @@ def _wire(
             lambda name: shown(lambda: name), name, outputs, **PRIVATE
         )
     download(parts["save"].click, save, name, [parts["file"], parts["shown"]])
-    parts["stop"].click(lambda name: experiments.jobs.stop(name), name, None, **PRIVATE)
+    parts["stop"].click(lambda name: experiments.session.stop(name), name, None, **PRIVATE)
 
 
 def _of_address(experiments: Experiments, kind: Kind, request: gr.Request) -> str:

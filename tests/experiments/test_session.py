@@ -6,7 +6,8 @@ import pytest
 
 from playground.errors import INTERNAL, PlaygroundError
 from playground.experiments.events import Progress
-from playground.experiments.runner import Run, Runner
+from playground.experiments.history import History
+from playground.experiments.session import Run, Session
 
 
 def begun(work) -> Run:
@@ -78,17 +79,32 @@ def test_an_error_comes_out_after_the_events_in_words(error, words):
 
 
 def test_the_device_is_given_to_one_at_a_time_in_order():
-    runner = Runner()
-    runs = first, second, third = [runner.start(Run(until_stopped)) for _ in range(3)]
-    assert [runner.ahead(run) for run in runs] == [0, 1, 2]
+    session = Session(History(None), None)
+    runs = first, second, third = [session.add(Run(until_stopped)) for _ in range(3)]
+    assert [session.ahead(run) for run in runs] == [0, 1, 2]
     assert [run.began is None for run in runs] == [False, True, True]
     second.stop()
     second.stop()
     assert second.end.done() and second.began is None, "one that waits is stopped at once"
-    assert [runner.ahead(run) for run in (first, third)] == [0, 1]
+    assert [session.ahead(run) for run in (first, third)] == [0, 1]
     first.stop()
     first.wait(5)
-    assert runner.ahead(third) == 0 and third.began
+    assert session.ahead(third) == 0 and third.began
     third.stop()
     third.wait(5)
-    assert runner.start(Run(until_stopped)).began, "an error or a stop leaves the device to others"
+    assert session.add(Run(until_stopped)).began, "an error or a stop leaves the device to others"
+
+
+def test_an_end_that_cannot_be_noted_is_an_end_all_the_same():
+    def noted(run, error):
+        raise OSError("no room")
+
+    session = Session(History(None), None)
+    first, second = session.add(Run(lambda watch: None, noted)), session.add(Run(lambda watch: None))
+    with pytest.raises(PlaygroundError, match=INTERNAL):
+        list(first.batches())
+    second.wait(5)
+    assert second.end.done() and session.ahead(second) == 0, "the device is free for the next"
+    waiting = Run(until_stopped, noted)
+    waiting.stop()
+    assert str(waiting.end.result(0)) == INTERNAL
