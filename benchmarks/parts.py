@@ -27,7 +27,7 @@ from playground.decoding.contract import OBEYED, entries
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.experiments.events import Watch
-from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
+from playground.lane import Lane, Request, assisted_lane, lanes_of, standard_lane
 from playground.models.load import STARTER, LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.quantised import precision
@@ -203,7 +203,7 @@ def _cpu(bench: Bench) -> list[Measurement]:
 
 def _launches(bench: Bench) -> Iterator[Measurement]:
     """Counts launches and waits in each lane of the pair, on the first example."""
-    for lane in all_drafters(bench.models.pair, policy="constant"):
+    for lane in lanes_of(bench.models.pair, {"policy": "constant"}, every=True):
         bench.backend.load(lane, lambda step: None)
         for compiled in (False, True):
             counts = launches.of_a_round(bench.backend.models(lane), lane, _examples(bench.n)[0], compiled=compiled)

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from playground.errors import PlaygroundError, check
-from playground.lane import LOCAL, asked, assisted_lane, standard_lane
+from playground.lane import LOCAL, asked, lanes_of
 from playground.presets import DTYPES, Pair, custom_pair, load_pairs, preset
 from playground.settings import ANSWER, DRAFTING, SETTINGS
 
@@ -71,8 +71,7 @@ def compare(
         prompt, _read("messages", messages), {name: value for name, value in values.items() if name in ANSWER}
     )
     chosen = pair_of(pair, target, assistant, drafter)
-    drafting = {name: value for name, value in values.items() if name in DRAFTING}
-    lanes = [standard_lane(chosen), assisted_lane(chosen, drafter, **drafting)]
+    lanes = lanes_of(chosen, {**values, "drafter": drafter})
     local = LocalBackend(_store(), chosen, dtype, device, _read("compiled", compiled))
     comparison = run(lanes, request, {LOCAL: local}, Watch(), repeats=repeat)
     assert comparison, "nobody stops it"

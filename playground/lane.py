@@ -20,7 +20,7 @@ from playground.errors import PlaygroundError, check
 from playground.presets import BESIDE, Pair
 from playground.settings import (
     CONSTRAINTS,
-    PRESET,
+    DRAFTING,
     SAMPLING,
     SETTINGS,
     SWEPT,
@@ -324,10 +324,10 @@ def assisted_lane(pair: Pair, drafter: str | None = None, lookahead: int | None 
     Raises:
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
     """
-    drafter = drafter or pair.drafter
+    given = {"drafter": drafter or None, "lookahead": lookahead, **settings}
+    settings = pair.defaults | {name: value for name, value in given.items() if value is not None}
+    drafter = str(settings.pop("drafter"))
     _check_known(drafter)
-    given = {name: value for name, value in {"lookahead": lookahead, **settings}.items() if value is not None}
-    settings = {name: getattr(pair, name) for name in PRESET} | given
     return Lane(METHODS[drafter].label, pair.target, drafter, pair.weights_of(drafter), **settings)
 
 
@@ -379,9 +379,19 @@ def _rates(rates: Sequence[float]) -> str:
     return ", ".join(f"{rate:.3g}" for rate in rates)
 
 
-def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
-    """Return the standard lane, and one lane for each of the pair's drafters. `settings`: see `assisted_lane`."""
-    return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in pair.drafters)]
+def lanes_of(pair: Pair, values: Mapping[str, Any], *, every: bool = False) -> list[Lane]:
+    """Return the standard lane and the lane of a drafter, or one for each of the pair's drafters.
+
+    Args:
+        values: by the settings' names: `drafter`, and those of DRAFTING. The pair's replace those that are None or
+            missing; other names are ignored.
+
+    Raises:
+        PlaygroundError: see `assisted_lane`.
+    """
+    drafters = pair.drafters if every else (values.get("drafter"),)
+    settings = {name: values.get(name) for name in DRAFTING}
+    return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in drafters)]
 
 
 def preset_of(lane: Lane, pairs: Iterable[Pair]) -> Pair | None:

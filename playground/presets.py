@@ -16,7 +16,7 @@ from playground import ROOT
 from playground.conversation import Message
 from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
-from playground.settings import PairSettings, check_fields
+from playground.settings import PRESET, PairSettings, check_fields
 from playground.tensor_header import headers
 from playground.validation import read
 
@@ -87,6 +87,11 @@ class Pair(PairSettings):
         check_fields(self, keys=True)
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The drafter and the settings of its drafts that count where none are chosen, by the settings' names."""
+        return {name: getattr(self, name) for name in ("drafter", *PRESET)}
 
     def drafts_by(self, drafter: str) -> str | None:
         """Return the key of `weights` that a method uses here; None where it needs none, or has none."""

@@ -29,7 +29,7 @@ from playground.commands.servers import add_model_name, add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane, rates_for
-from playground.settings import ANSWER, DRAFTING, PRESET, differing, flag
+from playground.settings import ANSWER, PRESET, differing, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.base import Backend
@@ -142,23 +142,19 @@ def _compare(options: argparse.Namespace) -> None:
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
     """Returns the lanes, their backends, and the name of the baseline."""
     from playground.backends.local import LocalBackend
-    from playground.lane import adapted, all_drafters, assisted_lane, standard_lane, synthetic
+    from playground.lane import adapted, lanes_of, synthetic
     from playground.models.device import keeps_blocks, resolve_device
 
     lanes: list[Lane] = []
     backends: dict[str, Backend] = {}
     if options.pair or options.target or not (options.server or options.serve):
         pair = chosen_pair(options)
-        settings = {name: getattr(options, name) for name in DRAFTING}
-        if options.all_drafters:
-            lanes = all_drafters(pair, **settings)
-        else:
-            lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
+        lanes = lanes_of(pair, vars(options), every=options.all_drafters)
         if rates := options.force_acceptance or _rates_of(options.force_length, lanes[-1]):
             lanes.append(synthetic(lanes[-1], rates))
         dtype = options.dtype
         if options.adapter:
-            lanes.append(adapted(assisted_lane(pair, options.drafter, **settings), options.adapter))
+            lanes.append(adapted(lanes_of(pair, vars(options))[1], options.adapter))
             # A GGUF file's 4-bit blocks take no adapter, and the lanes must differ by the adapter alone.
             asked = pair.dtype if dtype == "auto" else dtype
             dtype = "float16" if asked == "auto" and keeps_blocks(asked, resolve_device(options.device)) else dtype

@@ -62,14 +62,7 @@ def run(
     check(len(in_turn) == 1 + len(lanes), "Two lanes of the suite have the same settings. Leave one of them out.")
 
     try:
-        for name, lane in list(in_turn.items()):
-            try:
-                backends[lane.backend].load(lane, watch.progress)
-            except PlaygroundError as error:
-                if not skip or name == STANDARD or len(in_turn) == 2:
-                    raise
-                del in_turn[name]
-                watch.emit(LaneSkipped(lane, str(error)))
+        _load(in_turn, backends, watch, skip)
         watch.progress(Progress("Warming up"))
     except Stopped:
         return None
@@ -131,6 +124,18 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
         seed=header.seed,
         counted="all",
     )
+
+
+def _load(lanes: dict[str, Lane], backends: Mapping[str, Backend], watch: Watch, skip: bool) -> None:
+    """Loads every lane. With `skip`, lanes that cannot be loaded are removed, as long as one is compared."""
+    for name, lane in list(lanes.items()):
+        try:
+            backends[lane.backend].load(lane, watch.progress)
+        except PlaygroundError as error:
+            if not skip or name == STANDARD or len(lanes) == 2:
+                raise
+            del lanes[name]
+            watch.emit(LaneSkipped(lane, str(error)))
 
 
 def _warm_up(

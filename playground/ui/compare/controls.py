@@ -15,7 +15,7 @@ from playground.backends.kinds import programs
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
-from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
+from playground.lane import Lane, Request, lanes_of
 from playground.lane import asked as conversation
 from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
@@ -79,10 +79,12 @@ class CompareOptions:
         if asked["compiled"] != DEFAULTS["compiled"]:
             pair = replace(pair, compiled=asked["compiled"])
         request = conversation(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
-        drafting = {name: asked[name] for name in DRAFTING}
-        if every:
-            return pair, all_drafters(pair, **drafting), request
-        return pair, [standard_lane(pair), assisted_lane(pair, asked["drafter"], **drafting)], request
+        return pair, lanes_of(pair, asked, every=every), request
+
+
+def defaults_of(pair: Pair | None) -> dict[str, Any]:
+    """Returns the values of OF_A_PAIR for a pair, or where the user names the models (None)."""
+    return pair.defaults if pair else {"drafter": "ngram", **{name: SETTINGS[name].default for name in PRESET}}
 
 
 def read(name: str, value: Any) -> Any:
@@ -162,8 +164,7 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     with gr.Row(elem_classes="controls"):
         for name in (*ANSWER, *DRAFTING, "compiled"):
             if SETTINGS[name].advanced and not SETTINGS[name].text and name != "chat_template":
-                value = getattr(default, name) if name in PRESET else None
-                made[name] = control(name, value, most.get(name, float("inf")))
+                made[name] = control(name, default.defaults.get(name), most.get(name, float("inf")))
     made["system"].render()
     made["chat_template"] = control("chat_template")
     with gr.Row(elem_classes="controls"):
@@ -194,7 +195,7 @@ def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, abo
         about,
         **QUIET,
     )
-    picked(made["pair"], lambda name: _chosen(pairs, name), [made[name] for name in ("drafter", *PRESET)])
+    picked(made["pair"], lambda name: _chosen(pairs, name), [made[name] for name in OF_A_PAIR])
     made["pair"].change(  # also after an address or a trace set the value
         lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own], **QUIET
     )
@@ -301,9 +302,10 @@ def _drafter_for(name: str, drafter: str) -> object:
 def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
     """Returns updates of the controls after a pair was chosen."""
     pair = pairs.get(name)
+    usual = defaults_of(pair)
     return (
-        gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
-        *(gr.update(value=getattr(pair, name)) if pair else gr.skip() for name in PRESET),
+        gr.update(choices=drafter_choices(pair), value=usual["drafter"]),
+        *(gr.update(value=usual[name]) if pair else gr.skip() for name in PRESET),
     )
 
 

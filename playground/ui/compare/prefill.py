@@ -21,17 +21,15 @@ from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
 from playground.models.store import Store
 from playground.presets import Pair
-from playground.settings import DRAFTING, PRESET, SAMPLING, SETTINGS, default, differing
+from playground.settings import DRAFTING, SAMPLING, SETTINGS, differing
 from playground.trace import Trace
-from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, drafter_choices
+from playground.ui.compare.controls import DEFAULTS, OWN, defaults_of, drafter_choices
 from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, Named, filled
-
-OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
 
 
 def defaults(pairs: Mapping[str, Pair]) -> dict[str, Any]:
     """Returns the values that an address may leave out: those of all controls, and for each pair those that it sets."""
-    return {"usual": DEFAULTS, "pairs": {name: _of(pair) for name, pair in pairs.items()} | {OWN: OWN_DEFAULTS}}
+    return {"usual": DEFAULTS, "pairs": {name: defaults_of(pairs.get(name)) for name in (*pairs, OWN)}}
 
 
 def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: Pair) -> tuple[dict[str, Any], str]:
@@ -45,7 +43,7 @@ def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: 
     refused = []
     pair = pairs.get(query.get("pair", at_start.name))
     if "pair" in query and (pair or query["pair"] == OWN):
-        values = {"pair": query["pair"], **(_of(pair) if pair else OWN_DEFAULTS)}
+        values = {"pair": query["pair"], **defaults_of(pair)}
     if "prompt" in query:
         values["system"] = ""
     for name in (name for name in SETTINGS if name in query):
@@ -82,10 +80,6 @@ def _update(name: str, values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> 
         return gr.update(choices=drafter_choices(pairs.get(values["pair"])), value=value)
     setting = SETTINGS[name]
     return gr.update(value=setting.clip(value) if setting.slider else value)
-
-
-def _of(pair: Pair) -> dict[str, Any]:
-    return {name: getattr(pair, name) for name in OF_A_PAIR}
 
 
 def _read(name: str, text: str, pairs: Mapping[str, Pair], chosen: Pair | None) -> Any:

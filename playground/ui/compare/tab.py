@@ -34,6 +34,7 @@ SHARED = ("menu", "save")
 OUTCOME = ("details", *SHARED)
 ZONE = "(...inputs) => [...inputs.slice(0, -1), -new Date().getTimezoneOffset()]"  # the last is the minutes
 
+Updates = AsyncGenerator[Named, None]  # of components by their names
 Parts = dict[str, Any]  # components by their names; of the controls, those of `Asked`
 
 
@@ -165,69 +166,73 @@ def _wire_runs(
     fill, of, stage, shown = _by_name(parts)
     asked, sampling = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)]), models.sampling
 
-    async def started(session: str, updates: AsyncGenerator[Named, None]) -> AsyncGenerator[Filled, None]:
-        events.begin(session)
-        yield fill({"stop": gr.update(interactive=True)})
-        async with aclosing(updates):
-            async for update in updates:
-                yield fill(update)
+    handler = partial(_streaming, events, fill)
 
-    async def stream(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
-        session, typed = str(request.session_hash), controls.typed(asked.read(values))
-        async for update in started(session, events.stream(session, *typed, address=address_of(request))):
-            yield update
+    def stream(session: str, address: str, values: Any, **how: Any) -> Updates:
+        return events.stream(session, *controls.typed(asked.read(values)), address=address, **how)
 
-    async def stream_every(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
-        session, typed = str(request.session_hash), controls.typed(asked.read(values))
-        async for update in started(session, events.stream(session, *typed, every=True, address=address_of(request))):
-            yield update
+    def accept(session: str, address: str, values: Any) -> Updates:
+        return events.accept(session, *controls.typed(asked.read(values)), address=address)
 
-    async def accept(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
-        session, typed = str(request.session_hash), controls.typed(asked.read(values))
-        async for update in started(session, events.accept(session, *typed, address=address_of(request))):
-            yield update
+    def repeat(session: str, address: str, shown: Shown | None) -> Updates:
+        return events.repeat(session, shown, address=address)
 
-    async def repeat(request: gr.Request, shown: Shown | None) -> AsyncGenerator[Filled, None]:
-        session = str(request.session_hash)
-        async for update in started(session, events.repeat(session, shown, address=address_of(request))):
-            yield update
-
-    async def turn(request: gr.Request, shown: Shown | None, message: str) -> AsyncGenerator[Filled, None]:
-        session = str(request.session_hash)
-        async for update in started(session, events.turn(session, shown, message, address=address_of(request))):
-            yield update
+    def turn(session: str, address: str, shown: Shown | None, message: str) -> Updates:
+        return events.turn(session, shown, message, address=address)
 
     def finish(owner: str, shown: Shown | None, runs: list[Shown], gathered: Any, minutes: float) -> Filled:
         ran = shown if shown and shown.pair else None  # where the run could not start, something else is still shown
         kept = {**_strip(runs, ran, minutes), "saved": past.keep(owner, ran)}
         return fill({**events.finish(shown), **kept, **models.after_run(gathered)})
 
-    def pick(pressed: gr.EventData) -> Any:
-        drafter = (pressed._data or {}).get("drafter")
-        return gr.update(value=drafter) if drafter in METHODS else gr.skip()
-
-    def write(pressed: gr.EventData) -> str:
-        return str((pressed._data or {}).get("message", ""))
-
     idle = of("run", "every", "open", "strip")
     begin, begin_again = _begin(parts, asked, sampling, pairs, idle, folds)
     buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
     end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
     outcome = of(*OUTCOME, "kept", "strip", "saved", "pair", "model", *sampling.LINE)
-    picked = stage.option_select(pick, None, parts["drafter"], **QUIET)
-    written = stage.submit(write, None, parts["message"], **QUIET)
+    picked = stage.option_select(_drafter_of, None, parts["drafter"], **QUIET)
+    written = stage.submit(_message_of, None, parts["message"], **QUIET)
+    run, every = handler("stream", stream), handler("stream_every", partial(stream, every=True))
     for press, first, then, inputs in (
-        (parts["run"].click, begin, stream, asked.input),
-        (picked.success, begin, stream, asked.input),
-        (parts["every"].click, begin, stream_every, asked.input),
-        (stage.download, begin, accept, asked.input),
-        (stage.retry, begin_again, repeat, shown),
-        (written.success, begin, turn, [shown, parts["message"]]),
+        (parts["run"].click, begin, run, asked.input),
+        (picked.success, begin, run, asked.input),
+        (parts["every"].click, begin, every, asked.input),
+        (stage.download, begin, handler("accept", accept), asked.input),
+        (stage.retry, begin_again, handler("repeat", repeat), shown),
+        (written.success, begin, handler("turn", turn), [shown, parts["message"]]),
     ):
         streamed = press(**first, **QUIET).then(then, inputs, of("stage", "shown", "stop"), **waiting, **PRIVATE)
         given = [owner, shown, parts["kept"], sampling.chosen.input, minutes]
         finished = streamed.then(finish, given, outcome, js=ZONE, **PRIVATE)
         finished.then(None, parts["saved"], buttons, js=end, **PRIVATE)
+
+
+def _streaming(
+    events: Handlers, fill: Callable[[Named], Filled], name: str, start: Callable[..., Updates]
+) -> Callable[..., AsyncGenerator[Filled, None]]:
+    """Returns an event handler of this name. It yields what `start` does for a browser session, its address and the
+    event's inputs."""
+
+    async def stream(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
+        session = str(request.session_hash)
+        updates = start(session, address_of(request), *values)
+        events.begin(session)
+        yield fill({"stop": gr.update(interactive=True)})
+        async with aclosing(updates):
+            async for update in updates:
+                yield fill(update)
+
+    stream.__name__ = name
+    return stream
+
+
+def _drafter_of(pressed: gr.EventData) -> Any:
+    drafter = (pressed._data or {}).get("drafter")
+    return gr.update(value=drafter) if drafter in METHODS else gr.skip()
+
+
+def _message_of(pressed: gr.EventData) -> str:
+    return str((pressed._data or {}).get("message", ""))
 
 
 def _begin(
