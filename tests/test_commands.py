@@ -20,8 +20,8 @@ from playground.commands.arguments import write
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
-from playground.experiments import suite
-from playground.experiments.events import PromptDone
+from playground.experiments import compare, suite
+from playground.experiments.events import LaneFinished, PromptDone
 from playground.experiments.history import open_history
 from playground.models import fit
 from playground.models.device import resolve_dtype
@@ -90,6 +90,43 @@ def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_p
     drafters = [name for name, method in METHODS.items() if not method.drafts_with and name not in BESIDE]
     assert [lane["lane"]["drafter"] for lane in data["lanes"]] == ["none", *drafters]
     assert [len(lanes) for lanes in data["repeats"]] == [1 + len(drafters)] * 3
+
+
+@contextmanager
+def interrupted_by(event: type):
+    """Progress bars that Ctrl-C ends when this event comes."""
+
+    @contextmanager
+    def interrupted(total):
+        with progress_bar(total) as draw:
+
+            def emit(it):
+                draw(it)
+                if isinstance(it, event):
+                    raise KeyboardInterrupt
+
+            yield emit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bars, "progress_bar", interrupted)
+        yield
+
+
+def test_compare_that_is_stopped_prints_what_was_decoded_and_ends_with_130(tiny_folder, capsys, monkeypatch):
+    decode = compare.decode
+
+    def waiting(backend, lane, request, watch, *take):
+        if lane.drafter != "none":
+            watch.wait(10)
+        return decode(backend, lane, request, watch, *take)
+
+    monkeypatch.setattr(compare, "decode", waiting)
+    with pytest.raises(SystemExit) as exit_, interrupted_by(LaneFinished):
+        main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves", "--dtype", "float32",
+              "--max-new-tokens", "8", "--json", "-"])  # fmt: skip
+    assert exit_.value.code == 130
+    assert [lane["finish"] for lane in json.loads(capsys.readouterr().out)["lanes"]] == ["length", "stopped"]
+    assert open_history().entries() == []
 
 
 def test_compare_names_the_checkpoints_own_sampling_settings(tiny_folder, tmp_path, capsys):
@@ -263,21 +300,9 @@ def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny
     command = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
                "--max-new-tokens", "4", "--suite", own_suite(tmp_path, "waves", "winters", "words")]  # fmt: skip
 
-    @contextmanager
-    def interrupted(total):
-        with progress_bar(total) as draw:
-
-            def emit(event):
-                draw(event)
-                if isinstance(event, PromptDone):
-                    raise KeyboardInterrupt
-
-            yield emit
-
     decode = suite.decode
-    monkeypatch.setattr(bars, "progress_bar", interrupted)
     monkeypatch.setattr(suite, "decode", lambda *args: time.sleep(0.15) or decode(*args))
-    with pytest.raises(SystemExit) as exit_:
+    with pytest.raises(SystemExit) as exit_, interrupted_by(PromptDone):
         main(command)
     assert exit_.value.code == 130
     assert "the same command resumes" in capsys.readouterr().err
