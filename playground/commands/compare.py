@@ -258,7 +258,7 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     name = comparison.others[i].lane.name
     measured = metrics.measured(comparison, name)
     other, both = measured.ours, (measured.base, measured.ours)
-    found = theory.attribute(*both)
+    found = theory.attribute(measured)
     if found is None:
         raise PlaygroundError(f"{other.lane.name} has too few rounds with a draft to explain.")
     lines = [other.lane.name, why.paragraph(measured)]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.metrics import Equation
-from playground.trace import Round, Trace
+from playground.metrics import Equation, Measured
+from playground.trace import Round, Trace, once
 
 LEAST_PASSES = 5  # passes of each lane needed to compare their times
 
@@ -43,11 +43,12 @@ class Attribution:
         return [*found, (last, it.tokens_per_pass / it.cost), ("prefill", it.speedup)]
 
 
-def attribute(baseline: Trace, other: Trace) -> Attribution | None:
+@once
+def attribute(measured: Measured) -> Attribution | None:
     """Attribute the speed-up to its costs; None if a lane has fewer than two rounds, or nothing was drafted after the
     first."""
-    base, ours = metrics.compared_rounds(baseline, other)
-    whole = metrics.equation(baseline, other)
+    base, ours = metrics.compared_rounds(measured.base, measured.ours)
+    whole = measured.equation
     if whole is None or not any(it.drafted for it in ours[1:]):
         return None
     drafting = [round_ for round_ in ours if round_.drafted]

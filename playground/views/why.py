@@ -24,7 +24,7 @@ from playground.views.table import Table
 def waterfall(measured: Measured) -> go.Figure | None:
     """Draw the steps from tokens per pass of drafting rounds to the measured speed-up; None where they cannot be
     computed."""
-    found, other = theory.attribute(measured.base, measured.ours), measured.ours
+    found, other = theory.attribute(measured), measured.ours
     if found is None:
         return None
     labels, values = zip(*found.steps, strict=True)
@@ -68,7 +68,7 @@ LIGHTS = {  # the things each step counts, by their names in assets/stage/lit.js
 def lights(measured: Measured) -> list[tuple[str, str]]:
     """Return the steps that can be highlighted in timeline and text, with rounds without a draft, each with the name of
     what it counts."""
-    found = theory.attribute(measured.base, measured.ours)
+    found = theory.attribute(measured)
     if found is None:
         return []
     gain, *costs = (label for label, _ in found.steps)
@@ -78,7 +78,7 @@ def lights(measured: Measured) -> list[tuple[str, str]]:
 
 def paragraph(measured: Measured) -> str:
     """Explain the speed-up in sentences; "" where it cannot be computed."""
-    found = theory.attribute(measured.base, measured.ours)
+    found = theory.attribute(measured)
     if found is None:
         return ""
     it = found.equation

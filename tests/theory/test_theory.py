@@ -41,6 +41,10 @@ def assisted(alpha: float, gamma: int, rounds: int = 400, *, idle: int = 0) -> T
     return replace(trace(made, drafter="mtp"), lane=replace(trace(made, drafter="mtp").lane, lookahead=gamma))
 
 
+def attribute(baseline: Trace, other: Trace) -> theory.Attribution:
+    return theory.attribute(metrics.measured(Comparison((baseline, other)), other.lane.name))
+
+
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.0, 3), (0.5, 1), (0.8, 5), (1.0, 4)])
 def test_expected_tokens_are_those_of_a_simulation(alpha, gamma):
     rng = random.Random(1)
@@ -60,7 +64,7 @@ def test_a_speedup_is_tokens_over_cost_and_drafting_that_costs_a_pass_never_pays
 @pytest.mark.parametrize("idle", [0, 3])
 def test_the_steps_of_an_attribution_are_the_terms_of_the_headline(idle):
     baseline, other = standard(), assisted(0.7, 3, idle=idle)
-    found, shown = theory.attribute(baseline, other), metrics.equation(baseline, other)
+    found, shown = attribute(baseline, other), metrics.equation(baseline, other)
     steps = dict(found.steps)
     assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.compare(baseline, other).speedup)
     assert steps["tokens per pass"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
@@ -118,8 +122,8 @@ def test_what_a_server_does_not_report_is_one_cost():
         return replace(lane, rounds=tuple(replace(it, draft_s=None, verify_s=None) for it in lane.rounds))
 
     baseline, other = standard(), assisted(0.7, 3)
-    found = theory.attribute(unsplit(baseline), unsplit(other))
-    whole = theory.attribute(baseline, other).equation
+    found = attribute(unsplit(baseline), unsplit(other))
+    whole = attribute(baseline, other).equation
     assert found.equation.speedup == whole.speedup and found.equation.cost == pytest.approx(whole.cost, rel=0.02)
     assert [name for name, _ in found.steps] == ["tokens per pass", "cost of a round", "prefill"]
 
@@ -278,8 +282,8 @@ def test_the_limit_of_a_mixture_counts_the_experts_that_a_pass_reads():
 def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
     comparison = Comparison((standard(), assisted(0.7, 3, idle=4)))
     other = comparison.others[0]
-    found = theory.attribute(comparison.standard, other)
     measured = metrics.measured(comparison, other.lane.name)
+    found = theory.attribute(measured)
     bars = why.waterfall(measured).data[0]
     assert sum(bars.y[:-1]) == pytest.approx(found.equation.speedup)
     text = why.paragraph(measured)

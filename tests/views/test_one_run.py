@@ -134,7 +134,7 @@ def test_spreadsheet_drafters_cost_and_race():
 
 
 def test_the_breakdown_begins_and_ends_with_the_headline_in_chart_and_prose():
-    found, text = theory.attribute(FAST.base, FAST.ours), why.paragraph(FAST)
+    found, text = theory.attribute(FAST), why.paragraph(FAST)
     bars = why.waterfall(FAST).data[0]
     assert (bars.text[0], bars.text[-1]) == (f"{EQUATION.tokens_per_pass:.2f}", f"{FAST.speedup:.2f}×")
     assert text.startswith(f"A pass gave {EQUATION.tokens_per_pass:.2f} tokens")

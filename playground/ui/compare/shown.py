@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import Any
 
 import gradio as gr
@@ -77,8 +78,7 @@ class Screen(Stage):
     @classmethod
     def recorded(cls) -> Screen:
         """Returns a recorded run that ships with the page, so that it shows something before a model is loaded."""
-        comparison = export.load((scripts.ASSETS / "recorded.json").read_bytes())
-        screen = cls()
+        comparison, screen = _recorded(), cls()
         screen.load(comparison)
         environment = comparison.others[0].environment
         screen.status = Status()
@@ -111,6 +111,11 @@ class Screen(Stage):
                 fraction = (view.measure().tokens or 0) / self._limit if self._limit else None
                 return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
         return None
+
+
+@cache
+def _recorded() -> Comparison:
+    return export.load((scripts.ASSETS / "recorded.json").read_bytes())
 
 
 GONE = "This trace is no longer kept, since many were opened. Open it again."
