@@ -149,7 +149,7 @@ export interface Round {
   own?: Token;
   tree?: true;
   /** How many draft tokens the other exact rule would have kept. */
-  otherwise?: number;
+  otherRule?: number;
   times: { start: number; draft?: number; verify?: number; end: number };
 }
 

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AliasChoices, Field
 
 from playground.errors import check
 from playground.lane import STANDARD, Lane, Request
@@ -119,7 +121,7 @@ class Round:
     lookahead. `passes`: forward passes of the target: one, unless a recurrent target had to be fed again after a
     rejection.
 
-    `kept_otherwise`: how many tokens of the same draft the other exact rule would have accepted with the same random
+    `other_rule`: how many tokens of the same draft the other exact rule would have accepted with the same random
     numbers: block verification where the lane verifies token by token, and the reverse; for a sampled tree, traversal
     and recursive rejection. None where no draft was sampled.
 
@@ -139,7 +141,8 @@ class Round:
     commit_s: float | None = None
     annotate_s: float | None = None
     mask_s: float | None = None
-    kept_otherwise: int | None = None
+    # "kept_otherwise" in files of earlier releases.
+    other_rule: Annotated[int | None, Field(validation_alias=AliasChoices("other_rule", "kept_otherwise"))] = None
     past_context: int | None = None
 
     @property

@@ -48,12 +48,14 @@ def test_a_drafter_that_is_not_installed_here_is_named():
         from_json(foreign)
 
 
-def test_drawn_verdicts_open_by_the_name_that_they_had():
+def test_what_was_renamed_opens_by_the_name_that_it_had():
     old = exported()
-    lane = old["lanes"][1]["lane"]
+    lane, round_ = old["lanes"][1]["lane"], old["lanes"][1]["rounds"][0]
     lane |= {"forced": [0.5], "name": "Assisted (synthetic)"}
-    del lane["forced_rates"]
-    assert from_json(old).others[0].lane.forced_rates == (0.5,)
+    round_ |= {"kept_otherwise": 2}
+    del lane["forced_rates"], round_["other_rule"]
+    opened = from_json(old).others[0]
+    assert opened.lane.forced_rates == (0.5,) and opened.rounds[0].other_rule == 2
 
 
 def test_what_a_server_does_not_report_survives_as_unknown():

@@ -3,7 +3,7 @@
 
 import { hear, make, tell } from "./core.js";
 import { acceptedOf } from "./log.js";
-import { count, drawn, inMs, isDecided, otherwise, probability } from "./words.js";
+import { count, drawn, inMs, isDecided, otherRule, probability } from "./words.js";
 
 /** @import { Rounds } from "./log.js" */
 /** @import { Decided, Round, StageValue, Token } from "../types.d.ts" */
@@ -240,7 +240,7 @@ function decision(round, sampled) {
   if (!drafted.length) return ["The model chose ", quoted(own ? [own] : []), "."];
   const draws = drafted.filter(isDecided).map(drawnIn);
   if (draws.length)
-    return [...draws, ...outcome(own), ...(round.otherwise === undefined ? [] : [` ${otherwise(round)}`])];
+    return [...draws, ...outcome(own), ...(round.otherRule === undefined ? [] : [` ${otherRule(round)}`])];
   const share = tree
     ? `${count(accepted.length, "token")} accepted`
     : `${accepted.length} of ${drafted.length} accepted`;

@@ -118,8 +118,8 @@ export function rowsOf(token) {
  * What the other exact rule would have kept of a sampled draft, with the same random numbers.
  * @param {Round} round
  */
-export function otherwise(round) {
-  const { drafted, tree, otherwise: other } = round;
+export function otherRule(round) {
+  const { drafted, tree, otherRule: other } = round;
   const kept = acceptedOf(round).length;
   const chain = drafted.some(({ bound }) => bound !== undefined) ? "Token by token" : "Block verification";
   const rule = tree ? "The other rule for trees" : chain;
@@ -138,7 +138,7 @@ export function draftSentences(round, plain) {
     const rank = own.rank === undefined ? "" : ` (${choice(own.rank)})`;
     sentences.push(`The model chose “${oneLine(own.text)}” instead${rank}.`);
   }
-  if (round.otherwise !== undefined) sentences.push(otherwise(round));
+  if (round.otherRule !== undefined) sentences.push(otherRule(round));
   const brought = `${count(gained(round), "token")} instead of 1`;
   if (times.verify === undefined || times.draft === undefined) return [...sentences, `It brought ${brought}.`];
   const beyond = plain === null ? "" : `, ${beside(times.verify - plain)} than a plain pass (${milliseconds(plain)})`;

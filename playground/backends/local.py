@@ -243,9 +243,9 @@ class LocalRun:
         contract = contract_of(models.target)
         sampler = Sampler(request, self._target.device, prompt_ids, contract, runners.sampling(models.target))
         self._grammar = grammar_for(request, models.target)
-        self._kept_drafter = found.drafter if found else build_drafter(models, lane, self._target, runners)
+        self._plain_drafter = found.drafter if found else build_drafter(models, lane, self._target, runners)
         standard = lane.drafter == "none"
-        self._drafter = self._kept_drafter if standard else after_forced(self._grammar, self._kept_drafter)
+        self._drafter = self._plain_drafter if standard else after_forced(self._grammar, self._plain_drafter)
         self.reused = Reused(held, found.bytes if found else 0)
         self._rule = rule_of(lane)
         if lane.forced_rates:
@@ -326,14 +326,16 @@ class LocalRun:
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
-        del rounds, self._target, self._drafter, self._kept_drafter, self._rule
+        del rounds, self._target, self._drafter, self._plain_drafter, self._rule
         raise _out_of_memory(self._models, self._request, self._runners)
 
     def _keep(self, ids: list[int]) -> None:
         """Stores the caches for the conversation's next turn."""
         if self._request.prefix_cache:
-            cached = prefix_cache.Kept(ids[: self._target.length], self._target, self._kept_drafter, self._drafting)
-            prefix_cache.keep(self._models.target, self._key, cached)
+            cached = prefix_cache.CachedPrefix(
+                ids[: self._target.length], self._target, self._plain_drafter, self._drafting
+            )
+            prefix_cache.store(self._models.target, self._key, cached)
 
 
 def _out_of_memory(models: LoadedPair, request: Request, runners: Runners) -> PlaygroundError:

@@ -101,7 +101,7 @@ def decode(
 
         # 4. Annotate.
         decoded_s = clock()
-        drafted, own, otherwise = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
+        drafted, own, other_rule = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
         ids += new
         target.prepare()
         sampler.prepare()
@@ -117,7 +117,7 @@ def decode(
             capped=capped,
             passes=target.passes - passes,
             commit_s=committed_s - end_s,
-            kept_otherwise=otherwise,
+            other_rule=other_rule,
             annotate_s=clock.back_to(decoded_s),
             mask_s=grammar.seconds,
             past_context=draft.past_context,

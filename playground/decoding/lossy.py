@@ -90,8 +90,8 @@ def traversal_alpha(draft: Draft, scores: torch.Tensor, sampler: Sampler, length
     if draft.probabilities is None or draft.tree is None:
         return decide(draft, scores, sampler, length)
     wrong = partial(traversal, rescale=lambda mass, alpha, q_left: min(1.0, mass / q_left) if q_left > 0 else 1.0)
-    kept = verify_tree(draft, sampler.probabilities(scores), sampler, wrong)
-    return Verdict(kept.path, kept.token, decisions(draft, kept.path), kept.draws, kept.bounds)
+    outcome = verify_tree(draft, sampler.probabilities(scores), sampler, wrong)
+    return Verdict(outcome.path, outcome.token, decisions(draft, outcome.path), outcome.draws, outcome.bounds)
 
 
 RULES: dict[str, Rule] = {

@@ -26,7 +26,7 @@ MOST_BYTES = 2**30  # of all caches stored with a model; the oldest are dropped 
 
 
 @dataclass
-class Kept:
+class CachedPrefix:
     """The stored caches of a run. `ids`: the tokens in the target's cache. `drafting`: the drafter's weights."""
 
     ids: list[int]
@@ -69,27 +69,27 @@ def take(
     drafting: LoadedModel | LoadedDrafter | None,
     prompt_ids: Sequence[int],
     most: int,
-) -> tuple[Kept | None, int]:
+) -> tuple[CachedPrefix | None, int]:
     """Takes the caches stored under the key, rolled back to at most `most` tokens of the prompt, and returns them with
     the number of tokens that they hold; None and 0 where nothing can be reused."""
-    kept: Kept | None = model.kept.pop(key, None) if most else None
-    if kept is None or kept.drafting is not drafting:
+    cached: CachedPrefix | None = model.prefix_caches.pop(key, None) if most else None
+    if cached is None or cached.drafting is not drafting:
         return None, 0
-    held = kept.rolled_back(min(most, shared(kept.ids, prompt_ids)))
-    return (kept, held) if held else (None, 0)
+    held = cached.rolled_back(min(most, shared(cached.ids, prompt_ids)))
+    return (cached, held) if held else (None, 0)
 
 
-def keep(model: LoadedModel, key: Hashable, kept: Kept) -> None:
+def store(model: LoadedModel, key: Hashable, cached: CachedPrefix) -> None:
     """Stores a run's caches, if they can be rolled back: a recurrent state and a sliding window cannot."""
-    if kept.target.discards_old or seam(model.model.config) < sys.maxsize:
+    if cached.target.discards_old or seam(model.model.config) < sys.maxsize:
         return
-    model.kept[key] = kept
-    while sum(each.bytes for each in model.kept.values()) > MOST_BYTES:
-        model.kept.pop(next(iter(model.kept)))
+    model.prefix_caches[key] = cached
+    while sum(each.bytes for each in model.prefix_caches.values()) > MOST_BYTES:
+        model.prefix_caches.pop(next(iter(model.prefix_caches)))
 
 
 def forget(*models: Any) -> None:
     """Frees the caches that are stored with these models."""
     for model in models:
         if isinstance(model, LoadedModel):
-            model.kept.clear()
+            model.prefix_caches.clear()

@@ -130,7 +130,7 @@ def _without(q: torch.Tensor, x: int) -> torch.Tensor:
     return _normed(left, left)
 
 
-def _normed(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """Normalises weights; returns `otherwise` where rounding leaves none."""
+def _normed(weights: torch.Tensor, fallback: torch.Tensor) -> torch.Tensor:
+    """Normalises weights; returns `fallback` where rounding leaves none."""
     total = weights.sum()
-    return weights / total if total > 0 else otherwise
+    return weights / total if total > 0 else fallback

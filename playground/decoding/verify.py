@@ -203,7 +203,7 @@ def annotate(
     detokenizer: Detokenizer,
     with_own: bool,
 ) -> tuple[tuple[DraftToken, ...], TargetToken | None, int | None]:
-    """Returns the round's tokens for the trace, and `Round.kept_otherwise`. It does not affect the output.
+    """Returns the round's tokens for the trace, and `Round.other_rule`. It does not affect the output.
 
     Args:
         scores: (k + 1, vocabulary), those that `decide` was given.
@@ -216,7 +216,7 @@ def annotate(
     last = verdict.path[-1] if verdict.path else -1
     rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
     pairs = [*((row, draft.ids[i]) for i, row in judged.items()), (len(verdict.path), verdict.token)]
-    p, margins, rank, otherwise = _shown(draft, verdict, scores, sampler, pairs, rejected)
+    p, margins, rank, other_rule = _shown(draft, verdict, scores, sampler, pairs, rejected)
     p_of = dict(zip(judged, p, strict=False))
 
     pieces = detokenizer.branch(draft.ids, draft.parents, last)
@@ -238,7 +238,7 @@ def annotate(
         for i, id_ in enumerate(draft.ids)
     )
     if not with_own:  # the other rule would have accepted nothing after the end either
-        return drafted, None, otherwise if otherwise is None else min(otherwise, len(verdict.path))
+        return drafted, None, other_rule if other_rule is None else min(other_rule, len(verdict.path))
     own = TargetToken(
         id=verdict.token,
         text=detokenizer.commit([verdict.token])[0],
@@ -248,7 +248,7 @@ def annotate(
         reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
         rank=rank,
     )
-    return drafted, own, otherwise
+    return drafted, own, other_rule
 
 
 def _shown(
@@ -261,7 +261,7 @@ def _shown(
 ) -> tuple[list[float], list[float | None], int | None, int | None]:
     """Reads in one transfer: the probability of each of `pairs`, a row of the path and a token; the gap between the two
     highest scores in each row of the path (None where only one is allowed); the rank of the target's own token beside
-    the draft token `rejected`; and `Round.kept_otherwise`."""
+    the draft token `rejected`; and `Round.other_rule`."""
     path = [0, *(i + 1 for i in verdict.path)]
     chain, k = draft.tree is None, len(draft.ids)
     # A tree has many rows that are not shown. All sizes depend on the draft alone, so that few are captured.
@@ -276,15 +276,15 @@ def _shown(
         given += [_q(draft), torch.tensor(verdict.draws)]
     (read,) = sampler.run(("shown", size, ranked, other), partial(_described, sampler, size, ranked, other), *given)
     rank, kept, known, complete, *values = read.tolist()
-    otherwise = int(kept) if other else None
+    other_rule = int(kept) if other else None
     if verdict.rule and k and not (other and known):
-        otherwise = kept_otherwise(draft, verdict, sampler.all_of(sampler.distributions(scores), scores))
+        other_rule = accepted_by_other_rule(draft, verdict, sampler.all_of(sampler.distributions(scores), scores))
     chances = values[: len(pairs)]
     if not complete:
         row, id_ = to_device(pairs, scores.device).T
         chances = sampler.probabilities(rows.index_select(0, row)).gather(1, id_[:, None])[:, 0].tolist()
     gaps = [gap if gap < math.inf else None for gap in values[size : size + len(path)]]
-    return chances, gaps, int(rank) if ranked and rejected is not None else None, otherwise
+    return chances, gaps, int(rank) if ranked and rejected is not None else None, other_rule
 
 
 def _padded(values: list[Any], size: int) -> list[Any]:
@@ -313,7 +313,7 @@ def _described(
     return (torch.cat([part.to(best.dtype) for part in parts]),)
 
 
-def kept_otherwise(draft: Draft, verdict: Verdict, p: Tensor) -> int:
+def accepted_by_other_rule(draft: Draft, verdict: Verdict, p: Tensor) -> int:
     """Counts the tokens of a sampled draft that the other rule would have accepted with the same random numbers: block
     or token by token for a chain, traversal or recursive rejection for a tree."""
     if draft.tree is None:

@@ -243,7 +243,7 @@ def row(
         positions=tuple(metrics.acceptance_by_position(median.rounds)),
         segments=tuple(metrics.by_segment(median)),
         reused=median.reused.tokens if median.reused else None,
-        otherwise=metrics.otherwise(median.rounds),
+        both_rules=metrics.both_rules(median.rounds),
         past_context=next((it.past_context for it in median.rounds if it.past_context is not None), None),
         conversation=conversation,
     )
@@ -289,7 +289,7 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
         p95_s=_median(row.p95_s for row in here),
         positions=tuple(metrics.add_positions(row.positions for row in here)),
         segments=tuple(metrics.add_segments(row.segments for row in here)),
-        otherwise=metrics.add_otherwise(row.otherwise for row in here),
+        both_rules=metrics.add_both_rules(row.both_rules for row in here),
     )
 
 

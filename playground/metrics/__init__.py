@@ -20,15 +20,15 @@ from playground.metrics.comparison import (
 )
 from playground.metrics.depth import AtDepth, DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import (
+    BothRules,
     Calibration,
-    Otherwise,
     PositionAcceptance,
     Ranks,
     acceptance_by_position,
-    add_otherwise,
+    add_both_rules,
     add_positions,
+    both_rules,
     calibration,
-    otherwise,
     out_of_context,
     positions,
     ranks,

@@ -7,6 +7,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
 
 from playground.trace import DraftToken, Round, Trace, once
 
@@ -65,34 +68,34 @@ def positions(drafted: Sequence[DraftToken]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Otherwise:
-    """Sampled drafts under both exact rules, with the same random numbers. `kept`: tokens that the lane's rule
-    accepted; `otherwise`: those that the other rule would have accepted."""
+class BothRules:
+    """Sampled drafts under both exact rules, with the same random numbers. `accepted`: tokens that the lane's rule
+    accepted; `other_rule`: those that the other rule would have accepted."""
 
     drafts: int
-    kept: int
-    otherwise: int
+    accepted: Annotated[int, Field(validation_alias=AliasChoices("accepted", "kept"))]  # in older files
+    other_rule: Annotated[int, Field(validation_alias=AliasChoices("other_rule", "otherwise"))]
 
     @property
     def gain(self) -> float:
         """Additional tokens a draft that the other rule would have accepted."""
-        return (self.otherwise - self.kept) / self.drafts
+        return (self.other_rule - self.accepted) / self.drafts
 
 
-def otherwise(rounds: Iterable[Round]) -> Otherwise | None:
+def both_rules(rounds: Iterable[Round]) -> BothRules | None:
     """Compare both exact rules on the same drafts; None where no draft was sampled."""
-    found = [(len(r.accepted), r.kept_otherwise) for r in rounds if r.kept_otherwise is not None]
+    found = [(len(r.accepted), r.other_rule) for r in rounds if r.other_rule is not None]
     if not found:
         return None
-    return Otherwise(len(found), sum(kept for kept, _ in found), sum(other for _, other in found))
+    return BothRules(len(found), sum(accepted for accepted, _ in found), sum(other for _, other in found))
 
 
-def add_otherwise(several: Iterable[Otherwise | None]) -> Otherwise | None:
+def add_both_rules(several: Iterable[BothRules | None]) -> BothRules | None:
     """Add up the drafts of several runs; None where none was sampled."""
     known = [each for each in several if each]
     if not known:
         return None
-    return Otherwise(*(sum(getattr(each, name) for each in known) for name in ("drafts", "kept", "otherwise")))
+    return BothRules(*(sum(getattr(each, name) for each in known) for name in ("drafts", "accepted", "other_rule")))
 
 
 @dataclass(frozen=True)

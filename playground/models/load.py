@@ -38,7 +38,14 @@ from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_o
 from playground.models.fetch import hub, shipped, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import DEVICES, PEAK, fuse_and_join
-from playground.models.quantised import check_readable, is_quantised, quantisation, quantised_by, settle, stored_bits
+from playground.models.quantised import (
+    check_readable,
+    is_quantised,
+    make_batch_invariant,
+    quantisation,
+    quantised_by,
+    stored_bits,
+)
 from playground.models.sizing import BYTES, check_config, within_files
 from playground.models.spread import is_spread, needs_several, room
 from playground.presets import folder_of
@@ -134,7 +141,7 @@ class LoadedModel:
         proofs: the results of `decoding.parity_check`, by the runner that was checked.
         static: the buffers and graphs of its static runners, by their use.
         grammars: the grammars that `decoding.grammar` compiled for its tokenizer.
-        kept: the caches of conversations (`decoding.prefix_cache`).
+        prefix_caches: those of conversations (`decoding.prefix_cache`).
     """
 
     model: PreTrainedModel
@@ -145,7 +152,7 @@ class LoadedModel:
     proofs: dict[str, Any] = field(default_factory=dict)
     static: dict[str, Any] = field(default_factory=dict)
     grammars: dict[str, Any] = field(default_factory=dict)
-    kept: dict[Any, Any] = field(default_factory=dict)
+    prefix_caches: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:
@@ -320,7 +327,7 @@ def read(
             )
         for config in (model.config, model.config.get_text_config(decoder=True)):
             config.dtype = model.dtype  # transformers loads MTP layers in this dtype
-    settle(model)
+    make_batch_invariant(model)
     attend_by_groups(model, device)
     if not is_spread(model):  # fused layers would lack what moves their inputs to their GPU
         fuse_and_join(model, device)

@@ -94,7 +94,7 @@ def check_readable(weights: ModelFiles) -> None:
         )
 
 
-def settle(model: PreTrainedModel) -> None:
+def make_batch_invariant(model: PreTrainedModel) -> None:
     """Makes a token's output independent of the tokens verified with it, in the requested dtype. It also applies to
     checkpoints that were published quantised."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it would warn in every layer of every pass

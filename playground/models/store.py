@@ -160,7 +160,7 @@ class ModelStore:
         for model in self._models.values():
             model.static.clear()  # it may hold layers that drafted for the model, as the caches of turns do
             if isinstance(model, LoadedModel):
-                model.kept.clear()
+                model.prefix_caches.clear()
         self._checked.clear()
         _collect()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
 
 from playground.lane import STANDARD as BASELINE
 from playground.lane import Lane, Request, names
 from playground.metrics import (
-    Otherwise,
+    BothRules,
     Over,
     PositionAcceptance,
     SegmentFigures,
@@ -22,6 +24,8 @@ from playground.trace import Environment, Trace
 STANDARD = "standard"  # the label of the baseline's rows
 ALL = "all"  # the category of the summary over all prompts
 Interval = tuple[float, float]
+# "otherwise" in files of earlier releases.
+OfBothRules = Annotated[BothRules | None, Field(validation_alias=AliasChoices("both_rules", "otherwise"))]
 
 
 def names_of(lanes: Iterable[Lane]) -> dict[str, str]:
@@ -37,7 +41,7 @@ class Row:
     `speedup`: the tokens per second of all runs over those of the standard lane, with its `interval` over the runs
     where they are enough (see `metrics.pooled`). `passes`, `accepted`, `drafted`: None where a server does not report
     it. `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave the same tokens as every run of the
-    standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `otherwise`: the drafts
+    standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `both_rules`: the drafts
     under the other exact rule. `conversation`: see `Question`. `past_context`: see `Round`, where the text was too long
     for the drafter in any round. Files of earlier releases lack what is None or empty here.
     """
@@ -63,7 +67,7 @@ class Row:
     positions: tuple[PositionAcceptance, ...] = ()
     segments: tuple[SegmentFigures, ...] = ()
     reused: int | None = None
-    otherwise: Otherwise | None = None
+    both_rules: OfBothRules = None
     conversation: int | None = None
     past_context: int | None = None
 
@@ -141,7 +145,7 @@ class Summary:
     p95_s: float | None = None
     positions: tuple[PositionAcceptance, ...] = ()
     segments: tuple[SegmentFigures, ...] = ()
-    otherwise: Otherwise | None = None
+    both_rules: OfBothRules = None
 
 
 @dataclass(frozen=True)

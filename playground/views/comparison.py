@@ -110,7 +110,7 @@ def findings(comparison: Comparison) -> list[str]:
         *(_beside(comparison, other) for other in others),
         *map(facts.out_of_context, others),
         *map(facts.shortage, others),
-        *map(facts.otherwise, others),
+        *map(facts.both_rules, others),
         headline.caveat(*lanes),
         *(note for trace in lanes for note in trace.environment.notes),
         *facts.left_out(*lanes),

@@ -143,7 +143,7 @@ def sentences(found: Measured) -> list[str]:
 
 def notes(baseline: Trace, other: Trace) -> list[str]:
     """Return further remarks on a lane: context, memory, the other exact rule, and settings that were not obeyed."""
-    return [*filter(None, (out_of_context(other), shortage(other), otherwise(other))), *left_out(baseline, other)]
+    return [*filter(None, (out_of_context(other), shortage(other), both_rules(other))), *left_out(baseline, other)]
 
 
 def left_out(*lanes: Trace) -> list[str]:
@@ -238,19 +238,19 @@ RULES = {
 OTHER = {"token": "block", "block": "token", "recursive": "traversal", "traversal": "recursive"}
 
 
-def otherwise(trace: Trace) -> str:
+def both_rules(trace: Trace) -> str:
     """Say how many tokens of the same drafts the other exact rule would have accepted; "" where none was sampled."""
-    return beside_other(verified_by(trace.lane), metrics.otherwise(trace.rounds))
+    return of_both_rules(verified_by(trace.lane), metrics.both_rules(trace.rounds))
 
 
-def beside_other(used: str, found: metrics.Otherwise | None) -> str:
+def of_both_rules(used: str, found: metrics.BothRules | None) -> str:
     """Say how many tokens the rule `used` accepted, and how many the other exact rule would have; "" without
     `found`."""
     if not found:
         return ""
     return (
-        f"{RULES[used]} kept {found.kept:,} tokens of {count(found.drafts, 'sampled draft')}. "
-        f"{RULES[OTHER[used]]} would have kept {found.otherwise:,} of the same drafts with the same random numbers: "
+        f"{RULES[used]} kept {found.accepted:,} tokens of {count(found.drafts, 'sampled draft')}. "
+        f"{RULES[OTHER[used]]} would have kept {found.other_rule:,} of the same drafts with the same random numbers: "
         f"{found.gain:+.2f} tokens a draft."
     )
 

@@ -4,8 +4,8 @@ log.
 The log has one JSON object a round, a line each. It only grows while a lane runs, so each update sends and draws only
 the new rounds. Whatever is unknown, false or at its default is left out, because the browser holds the whole log.
 
-A round is {"drafted": [token, …], "own": token, "tree": true, "otherwise": n, "times": {"start", "draft", "verify",
-"end"}}, times in seconds; `otherwise` is how many draft tokens the other exact rule would have accepted. A token is
+A round is {"drafted": [token, …], "own": token, "tree": true, "otherRule": n, "times": {"start", "draft", "verify",
+"end"}}, times in seconds; `otherRule` is how many draft tokens the other exact rule would have accepted. A token is
 {"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw", "bound", "forced"}: `kind`
 is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's
 own choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that decided, `bound`
@@ -56,7 +56,7 @@ def line(round_: Round) -> str:
         "drafted": drafted,
         **({"own": _token(own, own.reason, rank=own.rank)} if own else {}),
         **({"tree": True} if round_.is_tree else {}),
-        **({} if round_.kept_otherwise is None else {"otherwise": round_.kept_otherwise}),
+        **({} if round_.other_rule is None else {"otherRule": round_.other_rule}),
         "times": _times(round_),
     }
     return COMPACT.encode(data) + "\n"

@@ -24,7 +24,14 @@ from playground.views.report import Report
 from playground.views.table import Table
 
 SAMPLED = "Sampled outputs may differ: all lanes follow the target's distribution."
-LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwise")  # fields of a row that are no cells
+LISTS = (
+    "runs_s",
+    "runs_tokens",
+    "positions",
+    "segments",
+    "interval",
+    "both_rules",
+)  # fields of a row that are no cells
 
 
 @report.of.register
@@ -157,7 +164,7 @@ def outputs(result: SuiteResult) -> list[str]:
                 f"{count(len(rows), 'text')} it ended before the text, and nothing more was drafted."
             )
     for summary in overall:
-        if other := facts.beside_other(used.get(summary.lane, "token"), summary.otherwise):
+        if other := facts.of_both_rules(used.get(summary.lane, "token"), summary.both_rules):
             said.append(f"{names.get(summary.lane, summary.lane)}: {other}")
     return [*said, *left_out(result.failures)]
 

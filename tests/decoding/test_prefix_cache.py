@@ -20,7 +20,7 @@ from playground.decoding.drafters.parallel import PardBranches
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
-from playground.decoding.prefix_cache import Kept, shared
+from playground.decoding.prefix_cache import CachedPrefix, shared
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
@@ -169,7 +169,7 @@ def test_a_cache_that_cannot_be_copied_is_read_again(monkeypatch):
     monkeypatch.setattr(StaticCache, "copied", out_of_memory)
     other = new(MODEL)
     assert ids_of(rounds_on(other, NoDrafter(), first)) == said[len(first) :]
-    assert not Kept(said[: len(said) - 1], kept, drafter, None).rolled_back(len(first))
+    assert not CachedPrefix(said[: len(said) - 1], kept, drafter, None).rolled_back(len(first))
 
 
 def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, between=lambda: None) -> None:
@@ -182,7 +182,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
         drafter = new_drafter(target)
         said = [*first, *ids_of(rounds_on(target, drafter, first, 0.9 - temperature))]
         prompt = [*said[: len(said) - 3], 5, 6, 7, 8]  # a template tokenises the end of an answer differently
-        prefix_cache = Kept(said[: target.length], target, drafter, None)
+        prefix_cache = CachedPrefix(said[: target.length], target, drafter, None)
         other = new(model)
         assert len(rounds_on(other, new_drafter(other), prompts(1)[0][::-1])) > 1
         between()
@@ -206,7 +206,7 @@ def test_an_adaptive_drafter_learns_anew_in_each_turn():
     drafter = drafting("adaptive")(target)
     said = [*first, *ids_of(rounds_on(target, drafter, first))]
     prompt = [*said, 5, 6]
-    assert Kept(said[: target.length], target, drafter, None).rolled_back(len(said) - 1)
+    assert CachedPrefix(said[: target.length], target, drafter, None).rolled_back(len(said) - 1)
     assert not any(arm.tries for arm in drafter._arms)
     assert ids_of(rounds_on(target, drafter, prompt)) == generated(MODEL, prompt, 16)
 
@@ -286,5 +286,5 @@ def test_a_sliding_window_has_no_way_back_and_is_prefilled_again():
     model = LoadedModel(gemma(0, 2), None, "g", "w")
     target = EagerRunner(model.model)
     target.forward([1, 2, 3], keep=1)
-    prefix_cache.keep(model, "key", Kept([1, 2, 3], target, NoDrafter(), None))
-    assert not model.kept
+    prefix_cache.store(model, "key", CachedPrefix([1, 2, 3], target, NoDrafter(), None))
+    assert not model.prefix_caches

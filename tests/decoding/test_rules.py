@@ -18,7 +18,7 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.tree_rules import recursive_rejection, traversal
-from playground.decoding.verify import decide, kept_otherwise
+from playground.decoding.verify import accepted_by_other_rule, decide
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import NoText, cases, follows_the_law
@@ -248,8 +248,8 @@ def test_a_round_says_what_the_other_rule_would_have_kept_and_what_decided(way, 
     rule = partial(decide, verification=verification)
     rounds = list(decode(target, drafter(way)(target), Constant(4), sampler, NoText(), [0, 1], 900, (), rule))
     drafted = [round_ for round_ in rounds if round_.drafted]
-    assert {len(r.accepted) == r.kept_otherwise for r in drafted} == {True, False}
-    ahead = sum(r.kept_otherwise - len(r.accepted) for r in drafted)
+    assert {len(r.accepted) == r.other_rule for r in drafted} == {True, False}
+    ahead = sum(r.other_rule - len(r.accepted) for r in drafted)
     assert ahead > 0 if verification in ("token", "recursive") else ahead < 0
     for token in itertools.chain.from_iterable(r.drafted for r in drafted):
         if token.draw is not None:
@@ -257,7 +257,7 @@ def test_a_round_says_what_the_other_rule_would_have_kept_and_what_decided(way, 
             assert (token.draw < bound) == (token.decision == "accepted")
 
 
-def test_what_is_kept_otherwise_is_what_the_other_rule_keeps():
+def test_what_is_counted_is_what_the_other_rule_keeps():
     sampler, p, q = Sampler(SAMPLED, CPU), torch.rand(5, 6).softmax(-1), torch.rand(4, 6).mul(3).softmax(-1)
     for _ in range(50):
         draft = Draft([sampler.draw(row) for row in q], [1.0] * 4, q)
@@ -266,7 +266,7 @@ def test_what_is_kept_otherwise_is_what_the_other_rule_keeps():
             u = torch.tensor(verdict.draws)
             kept = {"token": kept_by_tokens(draft, p, u), "block": block_of(draft, p).kept(u)}
             assert len(verdict.path) == int(kept[rule])
-            assert kept_otherwise(draft, verdict, p) == int(kept[other])
+            assert accepted_by_other_rule(draft, verdict, p) == int(kept[other])
 
 
 def test_a_chosen_draft_is_judged_by_the_targets_choice_under_every_rule():

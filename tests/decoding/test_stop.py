@@ -109,7 +109,7 @@ def test_every_lane_ends_where_its_text_first_holds_a_stop_string(way, temperatu
         assert shown == text[: min(text.find(stop) for stop in stops)]
         last = rounds[-1]
         assert all(it.p is it.draw is None for it in last.drafted if it.decision == "unverified")
-        assert last.kept_otherwise is None or last.kept_otherwise <= len(last.tokens)
+        assert last.other_rule is None or last.other_rule <= len(last.tokens)
         inside += last.target is None and any(it.decision == "unverified" for it in last.drafted)
     assert inside > 10 or way == alone
 

@@ -40,10 +40,10 @@ test("a decision of another rule is compared with its chance", () => {
 test("what the other rule would have kept is named by the rule", () => {
   const drafted = [draft("a", "accepted", 1), draft("b", "rejected", 2)];
   const block = [draft("a", "accepted", 1, { bound: 0.5 }), draft("b", "rejected", 2)];
-  const said = (/** @type {object} */ more) => words.otherwise(round(0, 1, { drafted, ...more }));
-  assert.equal(said({ otherwise: 2 }), "Block verification would have kept 2 instead of 1 of this draft.");
-  assert.equal(said({ drafted: block, otherwise: 1 }), "Token by token would have kept as many of this draft.");
-  assert.match(said({ tree: true, otherwise: 0 }), /^The other rule for trees would have kept 0 instead/);
+  const said = (/** @type {object} */ more) => words.otherRule(round(0, 1, { drafted, ...more }));
+  assert.equal(said({ otherRule: 2 }), "Block verification would have kept 2 instead of 1 of this draft.");
+  assert.equal(said({ drafted: block, otherRule: 1 }), "Token by token would have kept as many of this draft.");
+  assert.match(said({ tree: true, otherRule: 0 }), /^The other rule for trees would have kept 0 instead/);
 });
 
 test("the target's choice among the drafter's", () => {
