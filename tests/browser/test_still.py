@@ -24,7 +24,10 @@ new PerformanceObserver(list => {
 MOVED = "() => window.shifts.splice(0).filter(([value]) => value >= 0.0005)"
 
 
-@pytest.mark.parametrize("width", [390, 600, 768, 1024, 1440])
+WIDTHS = [390, 768, 1440, *(pytest.param(width, marks=pytest.mark.slow) for width in (600, 1024))]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_moves_on_load_or_when_a_run_ends(visit, contexts, width):
     contexts(0).add_init_script(WATCH)
     page = visit(width)

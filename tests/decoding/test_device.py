@@ -100,10 +100,10 @@ def test_the_same_is_drafted_and_written(kind, way, sampling, native_places, tin
     target, network = models(kind, tmp_path, tiny_tokenizer)
     far_target, far_network = copy.deepcopy((target, network))
     move(far_target, far_network)
-    here = rounds_of(target, drafter(kind, way, network), PROMPT, max_new_tokens=10, **sampling)
+    here = rounds_of(target, drafter(kind, way, network), PROMPT, max_new_tokens=6, **sampling)
     with FarDevice():
         assert far_target.device == FAR
-        there = rounds_of(far_target, drafter(kind, way, far_network), PROMPT, max_new_tokens=10, **sampling)
+        there = rounds_of(far_target, drafter(kind, way, far_network), PROMPT, max_new_tokens=6, **sampling)
     assert ids_of(there) == ids_of(here)
     assert [[token.id for token in r.drafted] for r in there] == [[token.id for token in r.drafted] for r in here]
     assert any(r.drafted for r in here)
@@ -117,7 +117,7 @@ def test_static_passes_draft_and_write_it_too(monkeypatch, kind, way, tiny_token
     target, network = models(kind, tmp_path, tiny_tokenizer)
     far_target, far_network = copy.deepcopy((target, network))
     move(far_target, far_network)
-    here = rounds_of(target, drafter(kind, way, network), PROMPT, max_new_tokens=10)
+    here = rounds_of(target, drafter(kind, way, network), PROMPT, max_new_tokens=6)
     kept: dict[PreTrainedModel, StaticModel] = {}
 
     def static(model: PreTrainedModel) -> StaticRunner:
@@ -126,7 +126,7 @@ def test_static_passes_draft_and_write_it_too(monkeypatch, kind, way, tiny_token
     monkeypatch.setattr(real, "EagerRunner", static)
     monkeypatch.setattr(f"{__name__}.EagerRunner", static)
     with FarDevice():
-        there = rounds_of(far_target, drafter(kind, way, far_network), PROMPT, max_new_tokens=10)
+        there = rounds_of(far_target, drafter(kind, way, far_network), PROMPT, max_new_tokens=6)
     assert ids_of(there) == ids_of(here)
     assert [[token.id for token in r.drafted] for r in there] == [[token.id for token in r.drafted] for r in here]
     assert kept

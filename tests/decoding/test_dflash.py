@@ -48,7 +48,7 @@ def test_the_tokens_and_the_passes_are_those_of_transformers_own_way(monkeypatch
 
     monkeypatch.setattr(type(model), "forward", counted)
     ours = theirs = 0
-    for prompt in prompts(10):
+    for prompt in prompts(5):
         rounds = rounds_of(model, over(network), prompt)
         ours += len(rounds)
         passes.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import pytest
@@ -28,9 +29,16 @@ DRAFTERS["dflash2"] = dict(kind="dflash2")
 SPARK = dict(kind="dspark", markov="rnn", confidence="markov")
 
 
-@pytest.mark.parametrize("way", ["chain", "tree", "composite"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("family", TARGETS)
+# Every way of every drafter over one target, and each way over the others.
+WAYS = ("chain", "tree", "composite")
+ELSEWHERE = [("dflash speculators", "chain"), ("dspark speculators", "tree"), ("dflash2", "composite")]
+GREEDY = [
+    pytest.param(*each, marks=() if each[0] == "llama" or each[1:] in ELSEWHERE else pytest.mark.slow)
+    for each in itertools.product(TARGETS, DRAFTERS, WAYS)
+]
+
+
+@pytest.mark.parametrize(("family", "drafter", "way"), GREEDY)
 def test_greedy_equals_generate(family, drafter, way, tmp_path):
     model = TARGETS[family]()
     folder = write_block(tmp_path / "drafter", model, **DRAFTERS[drafter])

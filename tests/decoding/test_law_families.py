@@ -19,7 +19,7 @@ V = 4
 
 
 @pytest.mark.parametrize(("sampling", "draws"), cases())
-@pytest.mark.parametrize("way", [chain, tree])
+@pytest.mark.parametrize("way", [chain, pytest.param(tree, marks=pytest.mark.slow)])
 def test_runs_with_a_gemma_4_assistant_follow_the_targets_law(way, sampling, draws):
     prompt = [0, 1, 0, 2, 0, 1, 2, 2]  # longer than the window
     model = gemma4_target("unified", V)
@@ -28,7 +28,7 @@ def test_runs_with_a_gemma_4_assistant_follow_the_targets_law(way, sampling, dra
 
 
 @pytest.mark.parametrize(("sampling", "draws"), cases())
-@pytest.mark.parametrize(("family", "layers"), [("deepseek", 3), ("glm", 1)])
+@pytest.mark.parametrize(("family", "layers"), [("deepseek", 3), pytest.param("glm", 1, marks=pytest.mark.slow)])
 def test_runs_with_a_targets_own_mtp_layers_follow_its_law(
     family,
     layers,

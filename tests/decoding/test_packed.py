@@ -60,7 +60,7 @@ def test_greedy_equals_generate_token_for_token(family, way):
 def test_a_recurrent_target():
     torch.manual_seed(0)
     target = packed(qwen(2).eval())
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         assert ids_of(run((target, target), "assistant", prompt)) == generated(target, prompt)
 
 
@@ -73,7 +73,7 @@ def test_the_targets_own_mtp_layers(native_places, tiny_tokenizer, tmp_path, way
     models = ModelStore().get(pair, drafter="mtp", dtype="float16", device="cpu", progress=lambda step: None)
     packs = family == "qwen"  # the others have experts
     assert is_packed(models.target.model) == is_packed(models.drafting.network) == packs
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         rounds = rounds_of(models.target.model, built(models, way, nodes=12), prompt)
         assert ids_of(rounds) == generated(models.target.model, prompt)
 
@@ -96,7 +96,7 @@ def test_published_drafters(tmp_path, way):
     ]
     for network in networks:
         pack(network)
-        for prompt in prompts(3):
+        for prompt in prompts(2):
             assert ids_of(rounds_of(target, over(network, way), prompt)) == generated(target, prompt)
 
 
@@ -104,14 +104,14 @@ def test_published_drafters(tmp_path, way):
 def test_a_gemma_4_assistant(ordered):
     target = packed(gemma4_target("text", V))
     network = packed(Gemma4Assistant(gemma4_assistant(target, ordered), target))
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         assert ids_of(rounds_of(target, over(network), prompt)) == generated(target, prompt)
 
 
 def test_first_layers_are_the_targets_own():
     target = packed(llama(3))
     layers = first_layers(LoadedModel(target, NumberTokenizer(), "tiny", ""), 1).model
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         rounds = rounds_of(target, lambda *its: EarlyExitDrafter(layers, *its, {V - 1}), prompt)
         assert ids_of(rounds) == generated(target, prompt)
     assert layers.model.layers[0] is target.model.layers[0]
