@@ -155,7 +155,7 @@ def tables(result: Mapping[str, Any]) -> str:
     """Returns a result as Markdown: a table for each title."""
     its = result["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in its["versions"].items())
-    lines = [f"{its['device_name']}, {its['bandwidth'] / 1e12:.2f} TB/s; {versions}; {its['created'][:10]}", ""]
+    lines = [f"{its['device_name']}, {its['bandwidth'] / 1e9:,.0f} GB/s; {versions}; {its['created'][:10]}", ""]
     for title, rows in result["tables"].items():
         columns = list(dict.fromkeys(column for figures in rows.values() for column in figures))
         lines += [f"| {title} | {' | '.join(columns)} |", f"|---|{'--:|' * len(columns)}"]

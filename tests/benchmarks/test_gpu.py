@@ -67,7 +67,7 @@ def test_a_part_that_fails_dies_or_hangs_ends_no_other_and_its_figures_stay(tmp_
         "Times": {"a": {"ms": 1.0}, "b": {"ms": 2.0}, "c": {"ms": 3.0}, "d": {"ms": 4.0, "kernels": 500}}
     }
     assert "| Times | ms | kernels |\n|---|--:|--:|\n| a | 1.00 |  |" in tables(kept)
-    assert tables(kept).startswith("A GPU, 4.00 TB/s; torch 2.11; 2026-11-27\n")
+    assert tables(kept).startswith("A GPU, 4,000 GB/s; torch 2.11; 2026-11-27\n")
 
 
 def test_parts_that_the_time_is_too_short_for_are_left_out(tmp_path):
