@@ -27,7 +27,7 @@ from playground.decoding.runners.eager_network import EagerLayer
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
-from playground.decoding.runners.static_cache import why_eager
+from playground.decoding.runners.static_cache import FixedLayer, why_eager
 from playground.decoding.runners.static_model import Buffers, StaticModel
 from playground.decoding.runners.static_network import StaticLayerRunner, StaticNetwork
 from playground.decoding.verify import decide
@@ -361,6 +361,26 @@ def test_attention_reads_what_is_there_not_what_is_reserved(monkeypatch, tokens)
     )
     runner.forward([2, 3], keep=1)
     assert read and set(read) == {max(256, 1 << (tokens + 3).bit_length())}
+
+
+@pytest.mark.parametrize("way", ["eagle3", "eagle3 tree", "mtp", "dflash", "dflash windows"])
+def test_drafting_reads_what_is_there_not_what_is_reserved(monkeypatch, way):
+    """And writes the same beyond a boundary of what is read."""
+    model, read, update = llama(0, 3), set(), FixedLayer.update
+    static, prompt = StaticModel(model, Graphs("recorded", Recorder())), [1 + i % (V - 2) for i in range(235)]
+
+    def seen(layer, *args, **kwargs):
+        keys, values = update(layer, *args, **kwargs)
+        if layer not in static.cache.layers:
+            read.add(keys.shape[2])
+        return keys, values
+
+    monkeypatch.setattr(FixedLayer, "update", seen)
+    runner = lambda of: StaticRunner(static, 4_000)  # noqa: E731
+    for text in (prompt[:3], prompt):
+        assert_same(*both_ways(monkeypatch, model, way, runner, text, max_new_tokens=40, ends=()))
+    read.remove(max(read))  # the pass that allocates the cache
+    assert read == {256, 512}
 
 
 def test_a_pass_after_the_prompt_that_is_wider_than_any_width_is_fed_in_parts():

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
-from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.graphs import WARM_UP, Graphs
 from playground.decoding.runners.static_cache import Cursor, StaticCache
 from playground.decoding.transfer import to_device
 from playground.models.sizing import cache_bytes
@@ -44,7 +44,7 @@ class StaticNetwork(ABC):
     def prepare(self, entries: int, hidden: Tensor) -> None:
         """Allocates memory and captures missing work. The arguments are those of `fit`."""
         self.fit(entries, hidden)
-        for key, work in self._works():
+        for key, work in self._works(entries):
             if self.graphs.lacks((self, key)):
                 self._place(entries)
                 self.graphs.prepare((self, key), work)
@@ -75,8 +75,14 @@ class StaticNetwork(ABC):
         """Makes passes write from entry `entries` on, so that the runs of a capture overwrite nothing."""
 
     @abstractmethod
-    def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
-        """Yields all work to capture, each with a key that is unique in this network."""
+    def _works(self, entries: int) -> Iterator[tuple[Hashable, Callable[[], None]]]:
+        """Yields the work that the next draft can need after a text of so many entries, each with a key that is unique
+        in this network."""
+
+    def _reads(self, end: int) -> int:
+        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1: a power of two, so
+        that a few captures serve a text, where the cache has as many."""
+        return min(self.cache.cursor.length, max(LEAST, 1 << (end - 1).bit_length()))
 
 
 Network = TypeVar("Network", bound=StaticNetwork)
@@ -116,6 +122,7 @@ class StaticNetworkRunner(Generic[Network]):
             self._static.cache.paste(saved)
 
 
+LEAST = 256  # entries that attention reads at least
 BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
 DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: its depth times its branches
 
@@ -124,6 +131,7 @@ class StaticLayer(StaticNetwork):
     """A layer that drafts for a static model. `limit`: the number of positions that the model has."""
 
     _mask: Tensor  # (branches, entries), added to the scores of the last pass's rows
+    _end = 0  # the entry after those of the text and the draft
     _out: Tensor  # (branches, width), the last pass's output
     _logits: Tensor  # (branches, draft vocabulary)
 
@@ -150,22 +158,30 @@ class StaticLayer(StaticNetwork):
         for start in (*(inputs.rows[0, :1] for inputs in self._inputs.values()), self._position, self._free):
             start.fill_(entries)
 
-    def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
-        yield from ((("read", width), partial(self._read_narrow, width)) for width in WIDTHS)
-        yield from ((("grow", width), partial(self._grow, width)) for width in BRANCHES)
+    def _works(self, entries: int) -> Iterator[tuple[Hashable, Callable[[], None]]]:
+        for width in WIDTHS:
+            read = self._reads(entries + width)
+            yield ("read", width, read), partial(self._read_narrow, width, read)
+        for width in BRANCHES:
+            for ahead in (1, WIDTHS[-1]):  # tokens of the text that the draft follows
+                read = self._reads(entries + ahead + width)
+                if entries + (WARM_UP + 1) * width <= read:  # each run of a capture takes further entries
+                    yield ("grow", width, read), partial(self._grow, width, read)
 
     def read(self, ids: Sequence[int], hidden: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """Implements `LayerRunner.read`, from entry `start` on. A pass over more tokens than the widest of WIDTHS is
         never captured."""
         n = len(ids)
+        self._end = start + n
         if n > WIDTHS[-1]:
             inputs = to_device([start, n - 1, *ids], hidden.device)
-            self._read(inputs[2:], hidden, inputs[:2])
+            self._read(inputs[2:], hidden, inputs[:2], self._reads(self._end))
         else:
             width = next(width for width in WIDTHS if width >= n)
+            read = self._reads(start + width)
             self._inputs[width].send([start, n - 1, *ids, *[0] * (width - n)])
             self._hidden[:n].copy_(hidden)
-            self.graphs.run((self, ("read", width)), partial(self._read_narrow, width))
+            self.graphs.run((self, ("read", width, read)), partial(self._read_narrow, width, read))
         return self._logits[:1].clone(), self._out[:1]
 
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -177,40 +193,43 @@ class StaticLayer(StaticNetwork):
         else:
             unused = [0] * (BRANCHES[-1] - n)
             self._picks.send([*ids, *unused], [*rows, *unused])
-        self.graphs.run((self, ("grow", width)), partial(self._grow, width))
+        self._end += width
+        read = self._reads(self._end)
+        self.graphs.run((self, ("grow", width, read)), partial(self._grow, width, read))
         return self._logits[:n].clone(), self._out[:n]
 
-    def _read_narrow(self, width: int) -> None:
+    def _read_narrow(self, width: int, read: int) -> None:
         inputs = self._inputs[width].rows[0]
-        self._read(inputs[2:], self._hidden[:width], inputs[:2])
+        self._read(inputs[2:], self._hidden[:width], inputs[:2], read)
 
-    def _read(self, ids: Tensor, hidden: Tensor, at: Tensor) -> None:
+    def _read(self, ids: Tensor, hidden: Tensor, at: Tensor, read: int) -> None:
         """Runs the captured work of `read`. `at`: (2,), the entry of the first token, and the index of the last."""
         start, last = at[:1], at[1:]
         slots = start + self._entries[: len(ids)]
-        mask = hidden.new_zeros(len(ids), len(self._entries))
-        mask.masked_fill_(self._entries > slots[:, None], torch.finfo(mask.dtype).min)
+        never = torch.finfo(hidden.dtype).min
+        mask = hidden.new_zeros(len(ids), read).masked_fill_(self._entries[:read] > slots[:, None], never)
         out = self._pass(ids, hidden, slots, slots, mask).index_select(0, last)
         self._logits[:1].copy_(self._layer.logits(out))
         self._out.copy_(out)  # all rows, since padding follows any of them
-        self._mask.copy_(mask.index_select(0, last))
+        self._mask.fill_(never)  # further passes of the draft may read more entries
+        self._mask[:, :read].copy_(mask.index_select(0, last))
         self._position.copy_(start + last)
         self._free.copy_(start + last + 1)
         self._picks.rows[1].zero_()  # for a chain, whose passes set no rows
 
-    def _grow(self, width: int) -> None:
+    def _grow(self, width: int, read: int) -> None:
         ids, rows = self._picks.rows[:, :width]
         self._position.add_(1)
         slots = self._free + self._entries[:width]
-        mask = self._mask.index_select(0, rows).scatter_(1, slots[:, None], 0.0)
+        mask = self._mask[:, :read].index_select(0, rows).scatter_(1, slots[:, None], 0.0)
         out = self._pass(ids, self._out.index_select(0, rows), self._position.expand(width), slots, mask)
         self._out[:width].copy_(out)
         self._logits[:width].copy_(self._layer.logits(out))
-        self._mask[:width].copy_(mask)
+        self._mask[:width, :read].copy_(mask)
         self._free.add_(width)
 
     def _pass(self, ids: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
-        self.cache.cursor.slots, self.cache.cursor.read = slots, len(self._entries)
+        self.cache.cursor.slots, self.cache.cursor.read = slots, mask.shape[1]
         positions = positions.clamp(max=self._limit - 1)  # padding may lie beyond
         return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask[None, None])[0]
 
@@ -240,35 +259,38 @@ class StaticBlock(StaticNetwork):
 
     def _allocate(self, entries: int) -> None:
         self._place(entries)
-        self._logits = self._drafted(self._hidden[:1], self._inputs.rows[0]).clone()
+        self._logits = self._drafted(self._hidden[:1], self._inputs.rows[0], len(self._entries)).clone()
 
     def _place(self, entries: int) -> None:
         self._inputs.rows.zero_()
         self._inputs.rows[0, :1].fill_(entries)
 
-    def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
-        return ((width, partial(self._read, width)) for width in WIDTHS)
+    def _works(self, entries: int) -> Iterator[tuple[Hashable, Callable[[], None]]]:
+        for width in WIDTHS:
+            read = self._reads(entries + width + self._network.block_size)
+            yield (width, read), partial(self._read, width, read)
 
     def read(self, token: int, hidden: Tensor, start: int) -> Tensor:
         """Implements `BlockRunner.read`, from entry `start` on. A pass over more hidden states than the widest of
         WIDTHS is never captured."""
-        n = len(hidden)
+        n, size = len(hidden), self._network.block_size
         if n > WIDTHS[-1]:
-            return self._drafted(hidden, to_device([start, n, token], hidden.device))
+            return self._drafted(hidden, to_device([start, n, token], hidden.device), self._reads(start + n + size))
         width = next(width for width in WIDTHS if width >= n)
+        read = self._reads(start + width + size)
         self._inputs.send([start, n, token])
         self._hidden[:n].copy_(hidden)
-        self.graphs.run((self, width), partial(self._read, width))
+        self.graphs.run((self, (width, read)), partial(self._read, width, read))
         return self._logits.clone()
 
-    def _read(self, width: int) -> None:
-        self._logits.copy_(self._drafted(self._hidden[:width], self._inputs.rows[0]))
+    def _read(self, width: int, read: int) -> None:
+        self._logits.copy_(self._drafted(self._hidden[:width], self._inputs.rows[0], read))
 
-    def _drafted(self, hidden: Tensor, at: Tensor) -> Tensor:
+    def _drafted(self, hidden: Tensor, at: Tensor, read: int) -> Tensor:
         """Returns the network's output for a block. The cache holds the hidden states from the first entry on, padding
         included, and then the block, whose positions are those without padding. `at`: (3,), the first entry, the number
-        of hidden states, the last token."""
-        size, width, entries = self._network.block_size, len(hidden), self._entries
+        of hidden states, the last token. `read`: how many entries attention reads."""
+        size, width, entries = self._network.block_size, len(hidden), self._entries[:read]
         start, n, token = at[:1], at[1:2], at[2:]
         slots = start + entries[: width + size]
         block = start + n + entries[:size]  # positions of the block
@@ -278,7 +300,7 @@ class StaticBlock(StaticNetwork):
         for kind in set(self._network.config.layer_types):
             sees = self._network.sees(kind, block, positions)
             masks[kind] = (visible if sees is None else visible & sees).expand(1, 1, size, -1)
-        self.cache.cursor.slots, self.cache.cursor.read = slots, len(entries)
+        self.cache.cursor.slots, self.cache.cursor.read = slots, read
         return self._network.drafted(token, hidden, self.cache.states, torch.cat([slots[:width], block]), masks)
 
 
