@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import mean
+from statistics import mean, median
 
 import pytest
 from transformers import GenerationConfig
@@ -112,3 +112,16 @@ def test_a_graph_launches_a_pass_at_once():
     eager, compiled = (counted(target, nothing, graphs=graphs) for graphs in (False, True))
     assert launches(eager) > 7 * 30
     assert launches(compiled) < launches(eager) / 10
+
+
+# Launches of a round of five drafted tokens, at most: of any size of model and vocabulary.
+PINNED = {"none": (8, 9), "eagle3": (45, 60), "dflash": (22, 28)}
+
+
+@pytest.mark.parametrize("limits", [{}, dict(top_p=0.9, top_k=20)], ids=["no limits", "top-p and top-k"])
+@pytest.mark.parametrize("kind", PINNED)
+def test_a_captured_round_launches_few_kernels(kind, limits, tmp_path):
+    target, new_drafter = drafting(kind, tmp_path)
+    for most, sampling in zip(PINNED[kind], ({}, dict(temperature=0.8, **limits)), strict=True):
+        rounds = counted(target, new_drafter, graphs=True, tokens=30, **sampling)
+        assert median(each.launches for each in rounds) <= most
