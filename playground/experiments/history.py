@@ -113,7 +113,7 @@ def _sweep(folder: Path, alive: Alive, name: str) -> None:
         return
 
 
-COMPARE = "compare"  # the kind of a comparison; the others are kinds of jobs
+COMPARE = "compare"  # the kind of a comparison; the others are those of KINDS
 Status = Literal["running", "finished", "stopped", "failed"]
 LISTED = "id, owner, kind, title, status, created, updated, fraction, note, process"
 # `gone`: time of the deletion. `shared`: the name in links to it. `bytes`: size of the result. SQLite reads a row up to
