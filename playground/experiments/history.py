@@ -35,7 +35,7 @@ from playground.errors import PlaygroundError, check
 PREFIX = "speculative-decoding-playground-"
 
 
-class Alive:
+class ProcessLocks:
     """Locks in a folder, one for each object of this class, in any process, whose `name` was read.
 
     Args:
@@ -91,23 +91,23 @@ class TemporaryFolder:
     def __init__(self, parent: str | None = None) -> None:
         folder = Path(parent or tempfile.gettempdir())
         folder.mkdir(parents=True, exist_ok=True)
-        alive = Alive(folder, PREFIX)
-        self.path = folder / f"{PREFIX}{alive.name}"  # its lock is held by now, so no other process deletes it
+        locks = ProcessLocks(folder, PREFIX)
+        self.path = folder / f"{PREFIX}{locks.name}"  # its lock is held by now, so no other process deletes it
         self.path.mkdir(mode=0o700)
-        weakref.finalize(self, _delete, self.path, alive)
+        weakref.finalize(self, _delete, self.path, locks)
         for name in {path.name.removeprefix(PREFIX).removesuffix(".lock") for path in folder.glob(f"{PREFIX}*")}:
-            _sweep(folder / f"{PREFIX}{name}", alive, name)
+            _sweep(folder / f"{PREFIX}{name}", locks, name)
 
 
-def _delete(folder: Path, alive: Alive) -> None:
+def _delete(folder: Path, locks: ProcessLocks) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    alive.end()
+    locks.end()
 
 
-def _sweep(folder: Path, alive: Alive, name: str) -> None:
+def _sweep(folder: Path, locks: ProcessLocks, name: str) -> None:
     """Deletes a folder whose process has ended. Folders of other users cannot be opened, and remain."""
     try:
-        if not alive.runs(name):
+        if not locks.runs(name):
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:
         return
@@ -201,7 +201,7 @@ class History:
                 self._temporary = TemporaryFolder()
                 folder = self._temporary.path
             self._folder = folder
-            self._alive = Alive(folder / "running")
+            self._locks = ProcessLocks(folder / "running")
             for part in ("records", "running"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -221,7 +221,7 @@ class History:
             self._asked(name).write_text(json.dumps(asked or {}), encoding="utf-8")
             database.execute(
                 f"INSERT INTO experiments ({LISTED}, work) VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?)",
-                (name, owner, kind, title, now, now, self._alive.name, json.dumps(work)),
+                (name, owner, kind, title, now, now, self._locks.name, json.dumps(work)),
             )
             self._make_room(database)
         return name
@@ -237,7 +237,7 @@ class History:
                 "VALUES (?, ?, ?, ?, 'finished', ?, ?, 1, '', ?, ?, 'null', ?) ON CONFLICT (id) DO UPDATE SET "
                 "title = excluded.title, updated = excluded.updated, gone = NULL, bytes = excluded.bytes, "
                 "result = excluded.result WHERE owner = excluded.owner",
-                (name, owner, kind, title, now, now, self._alive.name, len(data), data),
+                (name, owner, kind, title, now, now, self._locks.name, len(data), data),
             )
             self._make_room(database)
         return name
@@ -258,7 +258,7 @@ class History:
             database.execute(
                 "UPDATE experiments SET status = ?, updated = ?, fraction = coalesce(?, fraction), note = ?, "
                 "process = ?, bytes = coalesce(?, bytes), result = coalesce(?, result) WHERE id = ?",
-                (status, time.time(), fraction, note, self._alive.name, size, data, name),
+                (status, time.time(), fraction, note, self._locks.name, size, data, name),
             )
 
     def entries(self, owner: str = "", search: str = "") -> list[Entry]:
@@ -379,7 +379,7 @@ class History:
     def _entry(self, row: tuple[Any, ...]) -> Entry:
         *values, process = row
         entry = Entry(*values)
-        if entry.status == "running" and not self._alive.runs(process):
+        if entry.status == "running" and not self._locks.runs(process):
             return replace(entry, status="stopped", note="the process exited before the run finished")
         return entry
 

@@ -37,7 +37,7 @@ from playground.views import scripts
 
 TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
 SHORT = 8  # concurrent calls of each handler that does not run models
-BESIDES = 64  # events in progress besides the runs; also runs beyond the limit, which are refused with a sentence
+MORE_EVENTS = 64  # events in progress besides the runs; also runs beyond the limit, which are refused with a sentence
 # How often Gradio checks for waiting events. Its default of 0.001 s takes time from the cores that decode.
 LOOKS_EVERY_S = 0.02
 DAY_S = 86_400
@@ -82,7 +82,7 @@ def build(
     past = VisibleHistory(history, access)
     own = StartedServers()
     experiments = Experiments(session, access)
-    waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
+    waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + MORE_EVENTS // 2}
     fits = Fits(pairs, store.fit)
 
     def load(progress: Callable[[Progress], None]) -> None:
@@ -133,7 +133,7 @@ def bounds(access: Access) -> dict[str, Any]:
     """Returns the bounds of the server as arguments for `launch`. Each waiting run is an event in progress."""
     limits = access.limits
     return {
-        "max_threads": limits.runs + BESIDES,
+        "max_threads": limits.runs + MORE_EVENTS,
         "max_file_size": limits.upload,
         "state_session_capacity": limits.sessions,
         "run_history": not access.public,
