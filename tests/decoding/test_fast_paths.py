@@ -23,7 +23,7 @@ from playground.models import fused
 from playground.models.attention import attend_by_groups
 from playground.models.cuda import attention, layer
 from tests.decoding import real
-from tests.decoding.test_static import eagle3_head
+from tests.decoding.test_static import eagle3_head, network
 from tests.models.test_cuda_kernels import attended
 
 BOTH = Paths(attention=True, layers=True)
@@ -139,13 +139,16 @@ def test_a_wrong_kernel_is_left_out_and_named(
     assert static.paths.refused and static.paths.refused in static.how
 
 
-@pytest.mark.parametrize("way", ["none", "chain", "tree"])
+@pytest.mark.parametrize("way", ["none", "eagle3 chain", "eagle3 tree", "mtp chain", "mtp tree"])
 @pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8, top_p=0.9)], ids=["greedy", "sampled"])
 def test_all_ways_of_drafting_give_the_same_text(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, way: str, sampling: dict[str, float]
 ) -> None:
-    head, texts = eagle3_head(model), []
-    make = (lambda target: NoDrafter()) if way == "none" else real.over(head, way)
+    name, _, shape = way.partition(" ")
+    drafter = eagle3_head(model) if name == "eagle3" else network("mtp", model)
+    fused.fuse(drafter)
+    make = real.over(drafter, shape) if shape else lambda target: NoDrafter()
+    texts = []
     for paths in (Paths(), BOTH):
         monkeypatch.setattr("playground.decoding.runners.static_model.choose_paths", lambda _, paths=paths: paths)
         static = StaticModel(model, graphs_for(model.device))

@@ -91,14 +91,14 @@ class StaticModel:
         """Returns the static form of a layer that drafts from the model's hidden states, with its own buffers and
         cache."""
         if layer not in self._layers_beside:
-            self._layers_beside[layer] = StaticLayer(layer, self.cache.cursor, self.graphs, self._limit)
+            self._layers_beside[layer] = StaticLayer(layer, self, self._limit)
         return self._layers_beside[layer]
 
     def block(self, network: BlockNetwork) -> StaticBlock:
         """Returns the static form of a network that drafts a block from the model's hidden states, with its own buffers
         and cache."""
         if network not in self._blocks_beside:
-            self._blocks_beside[network] = StaticBlock(network, self.cache.cursor, self.graphs)
+            self._blocks_beside[network] = StaticBlock(network, self)
         return self._blocks_beside[network]
 
     def watch(self, layers: Sequence[int]) -> Tensor | None:

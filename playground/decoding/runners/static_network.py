@@ -10,17 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
-from playground.decoding.runners.graphs import WARM_UP, Graphs
-from playground.decoding.runners.static_cache import Cursor, StaticCache
+from playground.decoding.runners.graphs import WARM_UP
+from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.transfer import to_device
+from playground.models.attention import Span
+from playground.models.fused import use_kernels
 from playground.models.sizing import cache_bytes
+
+if TYPE_CHECKING:
+    from playground.decoding.runners.static_model import StaticModel
 
 
 class StaticNetwork(ABC):
@@ -29,17 +34,17 @@ class StaticNetwork(ABC):
     Args:
         layers: the number of layers in its cache.
         ahead: entries that a draft takes at most.
-        target: the cursor of the model's cache, whose length limits that of a text.
-        graphs: the model's graphs.
+        target: the static model. The length of its cache limits that of a text, and its kernels are used here too: a
+            wrong one could not change what is written, since drafts are verified.
     """
 
     _entries: Tensor  # 0, 1, 2, … up to the length of the cache
     _hidden: Tensor  # (MOST, features), the target's hidden states that a pass reads
 
-    def __init__(self, layers: int, ahead: int, target: Cursor, graphs: Graphs) -> None:
-        self.graphs = graphs
+    def __init__(self, network: nn.Module, layers: int, ahead: int, target: StaticModel) -> None:
+        self.graphs = target.graphs
         self.cache = StaticCache(layers, 0)
-        self._target, self._ahead = target, ahead
+        self._network, self._target, self._ahead = network, target, ahead
 
     def prepare(self, entries: int, hidden: Tensor) -> None:
         """Allocates memory and captures missing work. The arguments are those of `fit`."""
@@ -52,11 +57,12 @@ class StaticNetwork(ABC):
     def fit(self, entries: int, hidden: Tensor) -> None:
         """Allocates memory for the longest text, and preserves the first `entries` entries. `hidden`: (tokens,
         features) hidden states, of any number of tokens."""
-        length = self._target.length + self._ahead
+        length = self._target.cache.cursor.length + self._ahead
         if length != self.cache.cursor.length:
             self.cache.resize(length)
             self._entries = torch.arange(length, device=hidden.device)
             self._hidden = hidden.new_zeros(MOST, hidden.shape[1])
+            use_kernels(self._network, self._target.paths.layers)
             self._allocate(entries)
         if not entries:
             self.clear()
@@ -81,7 +87,10 @@ class StaticNetwork(ABC):
 
     def _reads(self, end: int) -> int:
         """Returns how many entries attention reads in a pass whose last token is entry `end` - 1: a power of two, so
-        that a few captures serve a text, where the cache has as many."""
+        that a few captures serve a text, where the cache has as many. `split_attention` itself reads no more than
+        needed."""
+        if self._target.paths.attention:
+            return self.cache.cursor.length
         return min(self.cache.cursor.length, max(LEAST, 1 << (end - 1).bit_length()))
 
 
@@ -135,8 +144,8 @@ class StaticLayer(StaticNetwork):
     _out: Tensor  # (branches, width), the last pass's output
     _logits: Tensor  # (branches, draft vocabulary)
 
-    def __init__(self, layer: RecursiveLayer, target: Cursor, graphs: Graphs, limit: int) -> None:
-        super().__init__(1, DRAFT, target, graphs)
+    def __init__(self, layer: RecursiveLayer, target: StaticModel, limit: int) -> None:
+        super().__init__(layer, 1, DRAFT, target)
         device = layer.draft_ids.device
         self._layer, self._limit = layer, limit
         # By width: first entry, index of the last token, tokens.
@@ -231,7 +240,10 @@ class StaticLayer(StaticNetwork):
     def _pass(self, ids: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
         self.cache.cursor.slots, self.cache.cursor.read = slots, mask.shape[1]
         positions = positions.clamp(max=self._limit - 1)  # padding may lie beyond
-        return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask[None, None])[0]
+        mask = mask[None, None]
+        if self._target.paths.attention:
+            mask.span = Span(self._entries[:1], slots[-1:] + 1, positions)  # type: ignore[attr-defined]
+        return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask)[0]
 
 
 class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
@@ -252,9 +264,10 @@ class StaticBlock(StaticNetwork):
 
     _logits: Tensor  # (positions of a draft, vocabulary)
 
-    def __init__(self, network: BlockNetwork, target: Cursor, graphs: Graphs) -> None:
-        super().__init__(network.config.num_hidden_layers, network.block_size, target, graphs)
-        self._network = network
+    _network: BlockNetwork
+
+    def __init__(self, network: BlockNetwork, target: StaticModel) -> None:
+        super().__init__(network, network.config.num_hidden_layers, network.block_size, target)
         self._inputs = Inputs(1, 3, torch.int64, network.draft_ids.device)  # first entry, hidden states, last token
 
     def _allocate(self, entries: int) -> None:
