@@ -101,14 +101,17 @@ class Span:
     attribute `span`.
 
     Attributes:
-        origin: (1,) integer; every token sees all entries before it, and the mask says which it sees from there on.
+        origin: (1,) integer; tokens see all entries of the window before it. The mask says which they see from there
+            on.
         end: (1,) integer, the end of the entries that any token sees.
         positions: (n,) integer, of the tokens. None is before the first.
+        window: of the entries before `origin`, a token sees those less than `window` before its position; 0 for all.
     """
 
     origin: Tensor
     end: Tensor
     positions: Tensor
+    window: int = 0
 
 
 def grouped_sdpa(
@@ -125,7 +128,7 @@ def grouped_sdpa(
 
         scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
         seen = attention_mask[0, 0], span.origin, span.end, span.positions
-        return split_attention(query, key, value, *seen, scale), None
+        return split_attention(query, key, value, *seen, scale, span.window), None
     rows, heads, positions, width = query.shape
     on_cpu = query.device.type == "cpu"
     # Causal over a prompt, or on a GPU a single token: torch's kernels without a mask do not repeat keys.

@@ -39,9 +39,10 @@ class Gemma4Branches:
         self._target = target
         self._hidden: torch.Tensor  # (rows, width), output of the last step
         self._kv: dict[str, tuple[torch.Tensor, torch.Tensor]]
+        self._rewound = False  # and the target has had no pass since
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        if not self._target.length:
+        if not self._target.length or self._rewound:
             return None
         self._kv = self._target.shared_kv
         return self._step(ids[-1:], self._target.hidden[-1:])
@@ -58,7 +59,8 @@ class Gemma4Branches:
         pass
 
     def commit(self) -> None:
-        pass
+        self._rewound = False
 
     def rewind(self, length: int) -> int:
-        return 0  # its targets have sliding windows, which cannot be rolled back
+        self._rewound = True
+        return 0 if self._target.discards_old else length

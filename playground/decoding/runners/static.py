@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, not_numbers
+from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, not_numbers
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
 from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
-from playground.decoding.runners.static_cache import has_growing_rope, why_growing
+from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
 from playground.errors import PlaygroundError
@@ -22,7 +22,7 @@ from playground.models.sizing import cache_bytes
 
 
 class StaticRunner:
-    """Runs a model with full attention; `Runner` documents the members. All runners of a model share its cache: one
+    """Runs a model over a static cache; `Runner` documents the members. All runners of a model share its cache: one
     that is used again after another gets its entries back.
 
     Args:
@@ -69,11 +69,10 @@ class StaticRunner:
 
     @property
     def shared_kv(self) -> dict[str, tuple[Tensor, Tensor]]:
-        layer = self._static.cache.layers[-1]
-        return {FULL: (layer.keys[:, :, : self.length], layer.values[:, :, : self.length])}
+        return self._static.cache.shared_kv(self.length)
 
     def share_kv(self) -> None:
-        pass  # there are no sliding windows
+        pass  # sliding windows hold all entries
 
     def watch(self, layers: Sequence[int]) -> None:
         self._layers = layers
@@ -85,7 +84,7 @@ class StaticRunner:
         return width_of(min(tokens, MOST))
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
-        if why_growing(layer.config):
+        if why_growing(layer.config) or any(windows_of(layer.config)):
             return EagerLayer(layer)
         runner = StaticLayerRunner(self._static.layer(layer))
         self._beside.append(runner)

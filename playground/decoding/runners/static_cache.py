@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, GgufConfig, PretrainedConfig, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-from playground.decoding.runners.base import CHUNKED
+from playground.decoding.runners.base import CHUNKED, FULL, SLIDING
 from playground.models.sizing import expert_layers
 from playground.models.spread import is_spread
 
@@ -39,14 +39,20 @@ class Cursor:
 
 
 class FixedLayer(CacheLayerMixin):
-    """The keys and values of one layer, (1, heads, entries, head dimension) each. The first pass allocates them."""
+    """The keys and values of one layer, (1, heads, entries, head dimension) each. The first pass allocates them. A
+    layer with a sliding window holds all entries too, so that it can be rolled back; the masks hide those that have
+    left the window.
+
+    `window`: of the layer, in tokens; 0 for full attention.
+    """
 
     keys: Tensor
     values: Tensor
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, window: int) -> None:
         super().__init__()
         self._cursor = cursor
+        self.window = window
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         rows, heads, _, _ = key_states.shape
@@ -92,20 +98,34 @@ class StaticCache:
     """The cache of one model. `states`: the model's argument `past_key_values`.
 
     Args:
+        windows: the sliding window of each layer, in tokens; 0 for full attention.
         length: entries of each layer.
     """
 
-    def __init__(self, layers: int, length: int) -> None:
+    def __init__(self, windows: Sequence[int], length: int) -> None:
         self.cursor = Cursor(length)
-        self.layers = [FixedLayer(self.cursor) for _ in range(layers)]
+        self.layers = [FixedLayer(self.cursor, window) for window in windows]
         self.states = Cache(layers=[*self.layers])
 
     def first_layers(self, count: int) -> StaticCache:
         """Returns a view of the first `count` layers, which shares their entries."""
-        view = StaticCache(0, 0)
+        view = StaticCache((), 0)
         view.cursor, view.layers = self.cursor, self.layers[:count]
         view.states = Cache(layers=[*view.layers])
         return view
+
+    @property
+    def windows(self) -> dict[str, int]:
+        """The sliding window of each layer type, in tokens; 0 for full attention."""
+        return {SLIDING if layer.window else FULL: layer.window for layer in self.layers}
+
+    def shared_kv(self, length: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Implements `Runner.shared_kv` for the first `length` entries."""
+        states = {}
+        for layer in self.layers:
+            seen = slice(max(0, length - layer.window - 1) if layer.window else 0, length)
+            states[SLIDING if layer.window else FULL] = layer.keys[:, :, seen], layer.values[:, :, seen]
+        return states
 
     @property
     def allocated(self) -> bool:
@@ -178,14 +198,22 @@ def groups_on_device(device: torch.device, dtype: torch.dtype) -> bool:
 def why_growing(config: PretrainedConfig) -> str:
     """Returns the reason why layers of this config need a cache that grows; "" if they do not."""
     text = config.get_text_config(decoder=True)
-    kinds = getattr(text, "layer_types", None) or ()
-    if {type(layer) for layer in DynamicCache(config=config).layers} != {DynamicLayer} or CHUNKED in kinds:
-        return "it has layers other than full attention, such as sliding windows or recurrent states"
+    if CHUNKED in (getattr(text, "layer_types", None) or ()):
+        return "it has chunked attention"
+    if not {type(layer) for layer in DynamicCache(config=config).layers} <= {DynamicLayer, DynamicSlidingWindowLayer}:
+        return "it has layers other than attention to all tokens or a sliding window, such as recurrent states"
     if has_growing_rope(text):
         return "its rotary positions depend on the length of the text"
     return ""
 
 
+def windows_of(config: PretrainedConfig) -> list[int]:
+    """Returns the sliding window, in tokens, of each layer that has a cache; 0 for full attention."""
+    return [getattr(layer, "sliding_window", 0) for layer in DynamicCache(config=config).layers]
+
+
 def has_growing_rope(config: PretrainedConfig) -> bool:
-    """True where rotary frequencies depend on the length of the sequence."""
-    return (getattr(config, "rope_parameters", None) or {}).get("rope_type") in GROWING
+    """True where rotary frequencies, which some models have for each layer type, depend on the length of the
+    sequence."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return any(part.get("rope_type") in GROWING for part in (rope, *rope.values()) if isinstance(part, dict))

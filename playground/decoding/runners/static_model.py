@@ -21,7 +21,7 @@ from playground.decoding.runners.buffers import MOST, Inputs, additive, ancestry
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.runners.fast_paths import Paths, choose_paths
 from playground.decoding.runners.graphs import Graphs
-from playground.decoding.runners.static_cache import StaticCache
+from playground.decoding.runners.static_cache import StaticCache, windows_of
 from playground.decoding.runners.static_network import StaticBlock, StaticLayer
 from playground.decoding.transfer import to_device
 from playground.models.attention import Span, context_of, layers_of
@@ -61,15 +61,15 @@ class StaticModel:
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
         """Makes the static form of a model. `whole`: the model of which `model` is the first layers; None otherwise."""
-        config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
         self.whole = whole or self
         self.user: Callable[[], Any] = lambda: None
         self.room = 0
         self.paths = Paths()
-        self._count = len(layers_of(model) or ()) if whole else config.num_hidden_layers
-        self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(self._count, LEAST)
-        self._limit = context_of(config)
+        self._count = len(layers_of(model) or ()) if whole else model.config.get_text_config().num_hidden_layers
+        windows = windows_of(model.config)
+        self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(windows, LEAST)
+        self._limit = context_of(model.config)
         self._views: dict[int, StaticModel] = {}
         self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
         self._blocks_beside: dict[BlockNetwork, StaticBlock] = {}
@@ -224,23 +224,35 @@ class StaticModel:
 
     def _pass(self, width: int, read: int) -> None:
         """Runs the work that is captured, which reads and writes the buffers alone."""
-        buffers, entries = self._buffers[width], self._entries[:read]
-        ids, positions, slots = buffers.inputs.rows
-        if self.whole.paths.attention:
-            mask = buffers.among.rows[None, None]
-            mask.span = Span(slots[:1], slots[-1:] + 1, positions)  # type: ignore[attr-defined]
-        else:
-            mask = buffers.among.rows.new_zeros(1, 1, width, read)
-            mask.masked_fill_(entries >= slots[:1], torch.finfo(mask.dtype).min)
-            mask.index_copy_(3, slots, buffers.among.rows[None, None])
+        buffers = self._buffers[width]
+        ids, positions, _ = buffers.inputs.rows
+        masks = {kind: self._mask(buffers, read, window) for kind, window in self.whole.cache.windows.items()}
         out = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
-            attention_mask=mask,
+            attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
             past_key_values=self.cache.states,
             use_cache=True,
         )
         buffers.logits.copy_(out.logits[0])
+
+    def _mask(self, buffers: Buffers, read: int, window: int) -> Tensor:
+        """Returns the mask of the layers with this sliding window, 0 for full attention, (1, 1, width, entries). An
+        entry before the pass is at the position of its index, a token of the pass at that of its depth."""
+        _, positions, slots = buffers.inputs.rows
+        among, never = buffers.among.rows, torch.finfo(self.model.dtype).min
+        if window:
+            among = among.masked_fill(positions[:, None] - positions >= window, never)
+        if self.whole.paths.attention:
+            mask = among[None, None]
+            mask.span = Span(slots[:1], slots[-1:] + 1, positions, window)  # type: ignore[attr-defined]
+            return mask
+        entries = self._entries[:read]
+        hidden = entries >= slots[:1]
+        if window:
+            hidden = hidden | (positions[:, None] - entries >= window)
+        mask = among.new_zeros(1, 1, len(slots), read).masked_fill_(hidden, never)
+        return mask.index_copy_(3, slots, among[None, None])
 
     def wide(self, ids: Sequence[int], keep: int) -> tuple[Tensor, Tensor | None]:
         """Runs a pass over a prompt of any length, which is never captured. Returns the last `keep` logits, (keep,

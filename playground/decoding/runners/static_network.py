@@ -43,7 +43,7 @@ class StaticNetwork(ABC):
 
     def __init__(self, network: nn.Module, layers: int, ahead: int, target: StaticModel) -> None:
         self.graphs = target.graphs
-        self.cache = StaticCache(layers, 0)
+        self.cache = StaticCache([0] * layers, 0)
         self._network, self._target, self._ahead = network, target, ahead
 
     def prepare(self, entries: int, hidden: Tensor) -> None:
