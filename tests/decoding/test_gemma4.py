@@ -10,11 +10,18 @@ import torch
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
 from playground.decoding.drafters.gemma4 import Gemma4Branches
+from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_model import StaticModel
 from playground.models.networks.gemma4 import Gemma4Assistant
+from tests.decoding import real
 from tests.decoding import test_transformers_models as engine
 from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
+from tests.decoding.graphs import Recorder
 from tests.decoding.real import V, generated, ids_of, leaves_no_state, over, prompts, rounds_of
+from tests.decoding.test_prefix_cache import drafts, goes_on
 
 TOKENS = 12
 TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
@@ -68,9 +75,13 @@ def test_greedy_equals_generate(kind, n, way, ordered):
     assert 0 < kept < drafted
 
 
-def passed(model, *passes: tuple[list[int], int]) -> EagerRunner:
-    """A target after passes: for each the tokens to feed and the length committed then."""
-    cached = EagerRunner(model)
+def static_runner(model, graphs: Graphs | None = None) -> StaticRunner:
+    return StaticRunner(StaticModel(model, graphs or Graphs("as it is", None)), 64)
+
+
+def passed(model, *passes: tuple[list[int], int], new=EagerRunner) -> Runner:
+    """A target after passes: for each the tokens to feed and the length committed then. `new`: makes its runner."""
+    cached = new(model)
     cached.watch([-1])
     cached.share_kv()
     for ids, length in passes:
@@ -88,15 +99,16 @@ def expected_kv(model, text):
     }
 
 
-@pytest.mark.parametrize("length", [3, WINDOW, WINDOW + 1, WINDOW + 2, 17])
-def test_the_shared_states_are_those_that_the_target_returns_for_the_committed_text(target, length):
+@pytest.mark.parametrize("new", [EagerRunner, static_runner])
+@pytest.mark.parametrize("length", [4, WINDOW, WINDOW + 1, WINDOW + 2, 17])
+def test_the_shared_states_are_those_that_the_target_returns_for_the_committed_text(target, length, new):
     rejected = [9] * 5
-    cached = passed(target, (TEXT[:length] + rejected, length))
-    one_more = passed(target, (TEXT[: length - 2], length - 2), (TEXT[length - 2 : length - 1], length - 1))
+    cached = passed(target, (TEXT[:length] + rejected, length), new=new)
+    one_more = passed(target, (TEXT[: length - 2], length - 2), (TEXT[length - 2 : length - 1], length - 1), new=new)
     one_more.forward([*TEXT[length - 1 : length], *rejected], keep=1)
     one_more.commit(length)
-    tree = passed(target, (TEXT[: length - 2], length - 2))
-    tree.forward([9, TEXT[length - 2], 9, TEXT[length - 1], 9], keep=1, tree=[-1, -1, 1, 1, 0])
+    tree = passed(target, (TEXT[: length - 3], length - 3), new=new)
+    tree.forward([TEXT[length - 3], 9, TEXT[length - 2], 9, TEXT[length - 1], 9], keep=1, tree=[-1, -1, 1, 1, 0])
     tree.commit(length - 2, [1, 3])
     for each in (cached, one_more, tree):
         torch.testing.assert_close(each.shared_kv, expected_kv(target, TEXT[:length]), rtol=1e-4, atol=1e-4)
@@ -161,3 +173,27 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     chains = runs("text", "chain", False, 10)
     assert [ids_of(rounds) for rounds in chains] == theirs
     assert sum(len(rounds) for rounds in chains) <= len(passes)
+
+
+@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8, top_p=0.9)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_over_a_captured_target_it_drafts_and_writes_the_same(monkeypatch, way, sampling):
+    """The published models' class, whose last layer takes its keys and values from another."""
+    model, recorder = gemma4_target("whole", V), Recorder()
+    network, static = Gemma4Assistant(gemma4_assistant(model), model), StaticModel(model, Graphs("recorded", recorder))
+    found = []
+    for new in (EagerRunner, lambda _: StaticRunner(static, 96)):
+        monkeypatch.setattr(real, "EagerRunner", new)
+        texts = [*prompts(2), TEXT * 2]
+        found.append([rounds_of(model, over(network, way), text, lookahead=9, **sampling) for text in texts])
+    eager, captured = ([each for rounds in runs for each in rounds] for runs in found)
+    assert ids_of(captured) == ids_of(eager) and drafts(captured) == drafts(eager)
+    assert any(each.drafted for each in captured) and recorder.replays
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_the_next_turn_goes_on_over_a_static_target(way):
+    model = gemma4_target("text", V)
+    static = StaticModel(model, Graphs("as it is", None))
+    network = Gemma4Assistant(gemma4_assistant(model), model)
+    goes_on(model, over(network, way), new=lambda _: StaticRunner(static, 64))
