@@ -16,7 +16,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
@@ -27,18 +27,20 @@ from playground.decoding.runners.static_cache import windows_of
 from playground.decoding.runners.static_model import StaticModel
 from playground.models import fused
 from playground.models.attention import attend_by_groups
+from playground.models.networks.early_exit import first_layers
 from playground.models.networks.mtp import MtpLayer
 from tests.decoding import real
 from tests.decoding.gemma4 import gemma4_target
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import ENDS, SIZES, V, gemma, ids_of, over, rounds_of
 from tests.decoding.test_prefix_cache import goes_on
+from tests.models.networks.test_eagle3 import loaded
 
 WINDOW = 6
 KINDS = dict(sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention", "sliding_attention"])
 SAMPLING = ({}, dict(temperature=0.8, top_p=0.9))
 LONG = [*range(1, 38), *range(30, 2, -1), 7, 8, 9]  # longer than the widest pass
-WAYS = ("none", "ngram", "assistant", "mtp", "mtp tree")
+WAYS = ("none", "ngram", "assistant", "early exit", "mtp", "mtp tree")
 
 
 def of(config: type, model: type, **sizes: object) -> PreTrainedModel:
@@ -70,6 +72,8 @@ def drafting(way: str, model: PreTrainedModel) -> real.NewDrafter:
             return lambda target: NgramDrafter(3, 2)
         case "assistant":  # which has windows, too
             return lambda target: AssistantDrafter(real.EagerRunner(gemma(1, 2)), V, {V - 1})
+        case "early exit":
+            return lambda target: EarlyExitDrafter(first_layers(loaded(model), 2).model, target, {V - 1})
     torch.manual_seed(7)
     layer = MtpLayer(model, torch.arange(V)).eval()
     layer.start_from(model)
@@ -175,3 +179,21 @@ def test_the_next_turn_goes_on_since_no_entry_is_lost(name: str, way: str) -> No
     static = StaticModel(model, Graphs("as it is", None))
     assert not StaticRunner(static, 64).discards_old and EagerRunner(model).discards_old
     goes_on(model, drafting(way, model), way != "none", lambda _: StaticRunner(static, 64))
+
+
+@pytest.mark.parametrize(("tokens", "reads"), [(30, 256), (400, 89 + 4)])
+def test_of_a_long_text_layers_with_a_window_read_little(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, reads: int
+) -> None:
+    model, read = of(MistralConfig, MistralForCausalLM, sliding_window=90), []
+    runner = StaticRunner(StaticModel(model, Graphs("as it is", None)), 500)
+    runner.forward([1] * tokens, keep=1)
+    runner.commit(tokens)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda query, key, *args, **kwargs: read.append(key.shape[2]) or attend(query, key, *args, **kwargs),
+    )
+    runner.forward([2, 3], keep=1)
+    assert set(read) == {reads}

@@ -29,6 +29,8 @@ class Cursor:
         length: entries of each layer.
         slots: (n,), the entry of each token of the pass.
         read: how many entries, from the first on, attention reads.
+        recent: by sliding window: the entries that such layers read instead, (m,); a window that is missing reads as
+            full attention does.
     """
 
     slots: Tensor
@@ -36,6 +38,7 @@ class Cursor:
 
     def __init__(self, length: int) -> None:
         self.length = length
+        self.recent: dict[int, Tensor] = {}
 
 
 class FixedLayer(CacheLayerMixin):
@@ -73,6 +76,8 @@ class FixedLayer(CacheLayerMixin):
     @property
     def visible(self) -> tuple[Tensor, Tensor]:
         """The keys and values that attention reads."""
+        if (recent := self._cursor.recent.get(self.window)) is not None:
+            return self.keys.index_select(2, recent), self.values.index_select(2, recent)
         return self.keys[:, :, : self._cursor.read], self.values[:, :, : self._cursor.read]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,7 @@ from playground.models.attention import Span, context_of, layers_of
 from playground.models.fused import use_kernels
 
 LEAST = 256  # entries of a cache, which grows by no fewer
+COPY = 3  # times the bytes of some entries: what copying them takes, and reading the copy
 STEPS = 8  # lengths in a power of two that a cache can have, few so that requests of about one length share graphs
 
 
@@ -225,7 +226,8 @@ class StaticModel:
     def _pass(self, width: int, read: int) -> None:
         """Runs the work that is captured, which reads and writes the buffers alone."""
         buffers = self._buffers[width]
-        ids, positions, _ = buffers.inputs.rows
+        ids, positions, slots = buffers.inputs.rows
+        self.cache.cursor.recent = {window: self._recent(slots, window) for window in self._copied(width, read)}
         masks = {kind: self._mask(buffers, read, window) for kind, window in self.whole.cache.windows.items()}
         out = self.model(
             input_ids=ids[None],
@@ -247,19 +249,30 @@ class StaticModel:
             mask = among[None, None]
             mask.span = Span(slots[:1], slots[-1:] + 1, positions, window)  # type: ignore[attr-defined]
             return mask
-        entries = self._entries[:read]
+        entries = self.cache.cursor.recent.get(window, self._entries[:read])
         hidden = entries >= slots[:1]
         if window:
             hidden = hidden | (positions[:, None] - entries >= window)
-        mask = among.new_zeros(1, 1, len(slots), read).masked_fill_(hidden, never)
-        return mask.index_copy_(3, slots, among[None, None])
+        mask = among.new_zeros(1, 1, len(slots), len(entries)).masked_fill_(hidden, never)
+        return mask.index_copy_(3, slots - entries[:1], among[None, None])
+
+    def _copied(self, width: int, read: int) -> list[int]:
+        """Returns the sliding windows whose entries are copied for a pass, since that takes less than reading all.
+        `split_attention` needs no copy."""
+        windows = [] if self.whole.paths.attention else self.whole.cache.windows.values()
+        return [window for window in windows if window and COPY * (window + width) < read]
+
+    def _recent(self, slots: Tensor, window: int) -> Tensor:
+        """Returns the entries that a pass with this sliding window reads: those of its first token's window, and its
+        own."""
+        return (slots[:1] - window + 1).clamp(min=0) + self._entries[: window - 1 + len(slots)]
 
     def wide(self, ids: Sequence[int], keep: int) -> tuple[Tensor, Tensor | None]:
         """Runs a pass over a prompt of any length, which is never captured. Returns the last `keep` logits, (keep,
         vocabulary), and the hidden states of all tokens, (n, layers x width), if any are watched."""
         n = len(ids)
         self.reserve(n)
-        self.cache.cursor.slots, self.cache.cursor.read = self._entries[:n], n
+        self.cache.cursor.slots, self.cache.cursor.read, self.cache.cursor.recent = self._entries[:n], n, {}
         seen: dict[int, Tensor] = {}
         with watching(self._watched, seen.__setitem__):
             out = self.model(
