@@ -19,6 +19,7 @@ from transformers import (
 from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.runners import fast_paths
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.fast_paths import Paths
 from playground.decoding.runners.graphs import Graphs
@@ -197,3 +198,24 @@ def test_of_a_long_text_layers_with_a_window_read_little(
     )
     runner.forward([2, 3], keep=1)
     assert set(read) == {reads}
+
+
+@pytest.mark.parametrize("window", [WINDOW, 600])
+def test_a_kernel_that_ignores_the_window_is_not_used(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    pytest.importorskip("triton")
+    from playground.models.cuda import attention
+    from tests.models.test_cuda_kernels import attended
+
+    model = of(MistralConfig, MistralForCausalLM, sliding_window=window)
+    attend_by_groups(model, model.device)
+    monkeypatch.setattr(fast_paths, "DEVICES", ("cpu",))
+    monkeypatch.setattr(fast_paths, "_seconds", lambda static, *_: 1.0 - static.paths.attention / 2)
+    chosen = []
+    for kernel in (attended, lambda *args: attended(*args[:-1])):
+        monkeypatch.setattr(attention, "split_attention", kernel)
+        static = StaticModel(model, Graphs("as it is", None))
+        with torch.inference_mode():
+            static.prepare(0, 1200, 8)
+        chosen.append(static.paths)
+    assert chosen[0] == Paths(attention=True)
+    assert not chosen[1].attention and "other logits" in chosen[1].refused

@@ -109,15 +109,17 @@ def _possible(static: StaticModel) -> list[Paths]:
 
 
 def _logits(static: StaticModel, many: int, shift: int = 0) -> list[Tensor]:
-    """Returns the logits of passes over random tokens, after 0, 1, 3 and `many` random entries. `shift`: what is added
-    to their ids."""
+    """Returns the logits of passes over random tokens, after 0, 1, 3 and `many` random entries, and where there is room
+    after a window and as many. `shift`: what is added to their ids."""
     numbers, noise = random.Random(0), torch.Generator(static.model.device).manual_seed(0)
     for layer in static.cache.layers:
         layer.keys.normal_(std=SHARP, generator=noise)
         layer.values.normal_(generator=noise)
     vocab_size = static.model.config.get_text_config(decoder=True).vocab_size
-    passes = [(width, start, ()) for width in WIDTHS for start in (*FEW, many)]
-    passes += [(1 + len(TREE), start, TREE) for start in (FEW[-1], many)]
+    last = static.cache.cursor.length - WIDTHS[-1]
+    beyond = [start for window in static.cache.windows.values() if window and (start := window + many) <= last]
+    passes = [(width, start, ()) for width in WIDTHS for start in (*FEW, many, *beyond)]
+    passes += [(1 + len(TREE), start, TREE) for start in (FEW[-1], many, *beyond)]
     logits = []
     for tokens, start, tree in passes:
         ids = [(numbers.randrange(vocab_size) + shift) % vocab_size for _ in range(tokens)]
