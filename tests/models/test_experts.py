@@ -9,6 +9,8 @@ from transformers import (
     DeepseekV3ForCausalLM,
     Glm4MoeConfig,
     Glm4MoeForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
     PreTrainedModel,
@@ -24,6 +26,7 @@ from playground.decoding.runners.static_cache import groups_on_device, why_eager
 from playground.decoding.runners.static_model import StaticModel
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from tests.decoding.gemma4 import gemma4_target
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import llama
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
@@ -39,6 +42,8 @@ MIXTURES = {
     "deepseek": lambda: DeepseekV3ForCausalLM(
         DeepseekV3Config(**SIZES | dict(num_key_value_heads=4), **OWN, **LATENT, n_routed_experts=16)
     ),
+    "gpt oss": lambda: GptOssForCausalLM(GptOssConfig(**SIZES, head_dim=8, num_local_experts=4, sliding_window=6)),
+    "gemma4": lambda: gemma4_target("moe", 40),
 }
 GROUPED = {"_grouped_mm", "transformers::grouped_mm_fallback"}  # which wait on most GPUs
 
