@@ -26,8 +26,11 @@ class Sampled(Protocol):
     """A draft of k sampled tokens: their `ids`, and the `probabilities` that they were sampled from, (k,
     vocabulary)."""
 
-    ids: Sequence[int] | Tensor
-    probabilities: Tensor | None
+    @property
+    def ids(self) -> Sequence[int] | Tensor: ...
+
+    @property
+    def probabilities(self) -> Tensor | None: ...
 
 
 class Kept(NamedTuple):

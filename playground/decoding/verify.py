@@ -270,6 +270,7 @@ def _shown(
     given = [rows, torch.tensor([*itertools.chain(*_padded(pairs, size)), verdict.token, *draft.ids])]
     ranked = draft.candidates is not None and draft.draft_ids is not None and k > 0
     if ranked:
+        assert draft.candidates is not None and draft.draft_ids is not None
         given += [draft.candidates[rejected or 0], draft.draft_ids]
     other = verdict.rule if chain and k else ""
     if other:

@@ -8,7 +8,8 @@ rotates queries and keys together, and a norm is one kernel.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -142,7 +143,7 @@ class FusedLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rotated queries, (rows, heads, n, head width), and the keys and values that they attend to."""
         heads, turned, index = self._heads, self._turned, self.self_attn.layer_idx
-        entries = cache.layers[index] if cache is not None and index < len(cache.layers) else None
+        entries: Any = cache.layers[index] if cache is not None and index < len(cache.layers) else None
         if self.kernels and getattr(entries, "at_fixed_addresses", False):
             cos, sin = position_embeddings
             weight, epsilon = (self.of_heads.weight, self.of_heads.epsilon) if self.of_heads else (None, 0.0)
@@ -259,14 +260,11 @@ def fuse_and_join(network: nn.Module, device: torch.device) -> None:
     torch.cuda.empty_cache()  # joined weights seldom fit into the gaps that the loaded ones left
 
 
-def use_kernels(network: nn.Module, ours: bool) -> None:
-    """Makes the fused layers of a network use the kernels of models/cuda/layer.py, or torch's."""
-    kernels = None
-    if ours:
-        from playground.models.cuda import layer as kernels
-    for layer in network.modules():
+def use_kernels(modules: Iterable[nn.Module], ours: bool) -> None:
+    """Makes the fused layers among all modules of a network use the kernels of models/cuda/layer.py, or torch's."""
+    for layer in modules:
         if isinstance(layer, FusedLayer):
-            layer.kernels = kernels
+            layer.kernels = import_module("playground.models.cuda.layer") if ours else None
 
 
 def _linear_layers(network: nn.Module) -> Iterator[nn.Module]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from benchmarks.gpu.command import PARTS, run, tables
 from benchmarks.gpu.rig import Rig
 from playground.errors import PlaygroundError
 
+ROOT = Path(__file__).parents[2]
 CPU = Rig(torch.device("cpu"), rehearses=True)
 MACHINE = {"device_name": "A GPU", "bandwidth": 4e12, "versions": {"torch": "2.11"}, "created": "2026-11-27T17:00:00"}
 
@@ -78,3 +80,12 @@ def test_parts_that_the_time_is_too_short_for_are_left_out(tmp_path):
 def test_without_a_device_nothing_else_is_tried(tmp_path):
     with pytest.raises(PlaygroundError, match="Nothing can be measured here: RuntimeError: a device-side assert"):
         run({"where": (60, fails), "works": (60, works)}, 100, tmp_path / "gpu.json", lambda line: None)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "assets" / "results").glob("h200-*")), ids=lambda path: path.stem)
+def test_the_tables_of_a_published_file(path):
+    result = json.loads(path.read_text(encoding="utf-8"))
+    text = tables(result)
+    assert "NVIDIA H200" in text
+    for title, rows in result["tables"].items():
+        assert f"| {title} |" in text and all(f"| {row} |" in text for row in rows)

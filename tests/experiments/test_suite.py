@@ -146,7 +146,10 @@ def test_a_result_survives_its_file_but_for_its_traces(tiny_folder, tmp_path):
     assert results.load(json.dumps(results.to_json(result))) == replace(result, traces=())
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+# Figures of the GPU benchmark are tables, which tests/benchmarks/test_gpu.py reads.
+@pytest.mark.parametrize(
+    "path", sorted(set(RESULTS.glob("*.json")) - set(RESULTS.glob("h200-*"))), ids=lambda p: p.stem
+)
 def test_every_result_file_that_we_publish_opens(path):
     result = results.load(path.read_text(encoding="utf-8"))
     assert result.environment.versions["torch"]

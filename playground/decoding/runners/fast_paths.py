@@ -118,6 +118,7 @@ def _logits(static: StaticModel, many: int, shift: int = 0) -> list[Tensor]:
     vocab_size = static.model.config.get_text_config(decoder=True).vocab_size
     last = static.cache.cursor.length - WIDTHS[-1]
     beyond = [start for window in static.cache.windows.values() if window and (start := window + many) <= last]
+    passes: list[tuple[int, int, tuple[int, ...]]]
     passes = [(width, start, ()) for width in WIDTHS for start in (*FEW, many, *beyond)]
     passes += [(1 + len(TREE), start, TREE) for start in (FEW[-1], many, *beyond)]
     logits = []

@@ -129,7 +129,7 @@ class StaticModel:
     def use(self, paths: Paths) -> None:
         """Makes passes use these kernels. Passes are to be captured again."""
         self.paths = paths
-        use_kernels(self.model, paths.layers)
+        use_kernels(self.model.modules(), paths.layers)
         self.graphs.clear()
 
     @property

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
@@ -32,6 +32,7 @@ class StaticNetwork(ABC):
     """A network with its static cache, its buffers and its graphs. It outlives the runs; one runner uses it at a time.
 
     Args:
+        network: the network, whose modules are told which kernels to use.
         layers: the number of layers in its cache.
         ahead: entries that a draft takes at most.
         target: the static model. The length of its cache limits that of a text, and its kernels are used here too: a
@@ -41,7 +42,7 @@ class StaticNetwork(ABC):
     _entries: Tensor  # 0, 1, 2, … up to the length of the cache
     _hidden: Tensor  # (MOST, features), the target's hidden states that a pass reads
 
-    def __init__(self, network: nn.Module, layers: int, ahead: int, target: StaticModel) -> None:
+    def __init__(self, network: RecursiveLayer | BlockNetwork, layers: int, ahead: int, target: StaticModel) -> None:
         self.graphs = target.graphs
         self.cache = StaticCache([0] * layers, 0)
         self._network, self._target, self._ahead = network, target, ahead
@@ -62,7 +63,7 @@ class StaticNetwork(ABC):
             self.cache.resize(length)
             self._entries = torch.arange(length, device=hidden.device)
             self._hidden = hidden.new_zeros(MOST, hidden.shape[1])
-            use_kernels(self._network, self._target.paths.layers)
+            use_kernels(self._network.modules(), self._target.paths.layers)
             self._allocate(entries)
         if not entries:
             self.clear()
