@@ -14,7 +14,15 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
 
 from benchmarks.gpu.rig import Found, Rig, rounds, written
 from playground import __version__
@@ -79,24 +87,39 @@ def where(rig: Rig) -> Iterator[tuple[str, Any]]:
 
 def trust(rig: Rig) -> Found:
     """Compares what captured passes write with what the same passes write uncaptured, of tiny models."""
-    for name, model in (("Llama", _llama(rig)), ("DeepSeek-V3", _deepseek(rig))):
+    for name, model in (("Llama", _llama(rig)), ("Gemma 3", _gemma(rig)), ("DeepSeek-V3", _deepseek(rig))):
         for way, make in _drafters(model, name == "Llama").items():
             for kind, sampling in (("greedy", {}), ("sampled", dict(temperature=0.8, top_p=0.9))):
                 rule = SAMPLED_TREE if way.endswith("sampled tree") else decide
-                texts, failure = [], ""
+                texts, failure, kernels = [], "", ""
                 for graphs in (Graphs("uncaptured", None), graphs_for(rig.device)):
-                    target = StaticRunner(StaticModel(model, graphs), 160)
+                    static = StaticModel(model, graphs)
+                    target = StaticRunner(static, 160)
                     tokens = 4 if rig.rehearses else 40
                     decoded = rounds(target, make(target), TEXT, LOOKAHEAD, tokens, rule, graphs, **sampling)
                     texts.append(written(decoded))
                     failure = graphs.failure
+                    kernels = " ".join(filter(None, (static.paths.names or "torch's", static.paths.refused)))
                 same = failure or ("yes" if texts[0] == texts[1] else "NO")
-                yield "Captured passes write the same tokens", {f"{name}, {way}": {kind: same}}
+                yield "Captured passes write the same tokens", {f"{name}, {way}": {kind: same, "kernels": kernels}}
 
 
 def _llama(rig: Rig) -> PreTrainedModel:
     torch.manual_seed(0)
     model: Any = LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2, num_hidden_layers=3))
+    model = model.to(rig.device).eval()
+    rig.prepare(model)
+    return model
+
+
+def _gemma(rig: Rig) -> PreTrainedModel:
+    """A sliding window shorter than the text, and full attention."""
+    torch.manual_seed(0)
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    config = Gemma3TextConfig(
+        **SIZES, num_key_value_heads=2, num_hidden_layers=3, head_dim=8, sliding_window=24, layer_types=kinds
+    )
+    model: Any = Gemma3ForCausalLM(config)
     model = model.to(rig.device).eval()
     rig.prepare(model)
     return model

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 DEVICES = ("cuda",)
 TREE = (-1, 0, 0, 1, 1, 2, 5)  # parents of tokens after the first
 FEW, MANY = (0, 1, 3), 512  # entries before a pass; the passes after MANY are timed
-WIDTHS = (1, 8)  # tokens of a pass
+WIDTHS = (1, 8)  # tokens of the passes that are timed
+WIDE = 64  # tokens of a pass whose kernels take more of a processor's memory than it may have
 SHARP = 3.0  # standard deviation of the keys, so that a few of many entries have most of the attention
 REPEATS = 9
 # The most that logits may differ, as a share of what those of different texts differ by.
@@ -69,7 +70,7 @@ def choose_paths(static: StaticModel) -> Paths:
 
 
 def _fastest(static: StaticModel, possible: Sequence[Paths]) -> Paths:
-    many = min(MANY, static.cache.cursor.length - WIDTHS[-1])
+    many = min(MANY, static.cache.cursor.length - WIDE)
     expected, other = _logits(static, many), _logits(static, many, shift=1)
     try:
         plain = _captured(static, Paths(), many)
@@ -116,10 +117,10 @@ def _logits(static: StaticModel, many: int, shift: int = 0) -> list[Tensor]:
         layer.keys.normal_(std=SHARP, generator=noise)
         layer.values.normal_(generator=noise)
     vocab_size = static.model.config.get_text_config(decoder=True).vocab_size
-    last = static.cache.cursor.length - WIDTHS[-1]
+    last = static.cache.cursor.length - WIDE
     beyond = [start for window in static.cache.windows.values() if window and (start := window + many) <= last]
     passes: list[tuple[int, int, tuple[int, ...]]]
-    passes = [(width, start, ()) for width in WIDTHS for start in (*FEW, many, *beyond)]
+    passes = [(width, start, ()) for width in (*WIDTHS, WIDE) for start in (*FEW, many, *beyond)]
     passes += [(1 + len(TREE), start, TREE) for start in (FEW[-1], many, *beyond)]
     logits = []
     for tokens, start, tree in passes:
@@ -129,14 +130,14 @@ def _logits(static: StaticModel, many: int, shift: int = 0) -> list[Tensor]:
 
 
 def _captured(static: StaticModel, paths: Paths, many: int) -> tuple[float, ...]:
-    """Captures passes of WIDTHS anew with these kernels, and returns the seconds of each after `many` entries.
+    """Captures passes anew with these kernels, and returns the seconds of those of WIDTHS after `many` entries.
 
     Raises:
         RuntimeError: a capture failed.
     """
     static.graphs = graphs_for(static.model.device)
     static.use(paths)
-    static.capture(0, WIDTHS)
+    static.capture(0, (*WIDTHS, WIDE))
     if static.graphs.failure:
         raise RuntimeError(static.graphs.failure)
     return tuple(_seconds(static, width, many) for width in WIDTHS)
