@@ -68,16 +68,16 @@ class Counter(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
     def capture(self, work: Work) -> Work:
-        """Replaces a graph's capture: each replay of the work counts as one launch."""
+        """Replaces a graph's capture: each replay of the work counts as one launch, with what it replays itself."""
         return partial(self._replay, work)
 
     def _replay(self, work: Work) -> None:
-        self.launches += 1
-        self._inside = True
+        inside, self._inside = self._inside, True
+        self.launches += not inside
         try:
             work()
         finally:
-            self._inside = False
+            self._inside = inside
 
 
 def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bool) -> Counts | None:

@@ -159,6 +159,7 @@ class Sampler(Noise):
 
     Attributes:
         greedy: whether tokens are chosen by argmax.
+        settings: what distributions depend on beside scores.
         refused: (vocabulary,) bool, true for tokens that are refused everywhere; None if there are none.
     """
 
@@ -173,7 +174,7 @@ class Sampler(Noise):
         super().__init__(request.seed, len(prompt_ids) << 32, device)  # each turn has its own start
         self.greedy = request.greedy
         self._graphs = graphs or Graphs("", None)
-        self._settings = request.temperature, request.top_k, request.top_p, request.min_p
+        self.settings = request.temperature, request.top_k, request.top_p, request.min_p
         self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
         self._processors = processors_of(request, prompt_ids)
         if contract is not None:
@@ -264,7 +265,7 @@ class Sampler(Noise):
         """Returns `function(*given)`, with all tensors on the device; replayed where it was captured, see
         `Graphs.call`."""
         given = tuple(pinned(tensor, self._device) for tensor in given)
-        return self._graphs.call((key, self._settings), function, self._device, *given)
+        return self._graphs.call((key, self.settings), function, self._device, *given)
 
     def prepare(self) -> None:
         """Captures what the last round computed. Must be called where nothing is timed."""

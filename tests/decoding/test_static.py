@@ -18,6 +18,7 @@ from playground.decoding.clock import Clock
 from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners import buffers as widths
 from playground.decoding.runners import static_network
@@ -38,6 +39,7 @@ from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 from playground.trace import Round
 from tests.decoding import real
+from tests.decoding.fakes import GREEDY
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import (
     SIZES,
@@ -177,12 +179,59 @@ def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way,
     assert recorder.replays > recorder.captures > 0
 
 
+@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8), dict(temperature=0.8, top_p=0.9, top_k=9)], ids=str)
+def test_a_chain_drafted_at_once_is_that_of_single_steps(monkeypatch, sampling):
+    """Across a boundary of what attention reads too, and after other drafts of other lengths."""
+    model, recorder = llama(0, 3), Recorder()
+    head, kept = eagle3_head(model), StaticModel(model, Graphs("recorded", recorder))
+    makes = {
+        "single steps": partial(static_runner, room=300),
+        "uncaptured": partial(static_runner, room=300),
+        "captured": lambda of: StaticRunner(kept, 300),
+    }
+    for prompt in (*prompts(2), [1 + i % (V - 2) for i in range(235)]):
+        written = {}
+        for name, make in makes.items():
+            with monkeypatch.context() as patch:
+                patch.setattr(real, "EagerRunner", make)
+                if name == "single steps":
+                    patch.setattr(MtpBranches, "chaining", None)
+                rounds = rounds_of(model, over(head), prompt, max_new_tokens=40, ends=(), **sampling)
+            written[name] = [without_times(r) for r in rounds]
+        assert written["single steps"] == written["uncaptured"] == written["captured"]
+    chains = [key for key in kept.graphs._calls if key[0][1] == "chain"]
+    assert {len(key[0][3]) + 1 for key in chains} >= {3, 4}, "tokens of the captured chains"
+    assert not kept.graphs.failure
+
+
+def test_what_an_aborted_round_asked_for_is_not_captured_over_another_text():
+    model = llama(0, 3)
+    head, static = eagle3_head(model), StaticModel(model, Graphs("recorded", Recorder()))
+
+    def drafted(ids: list[int]) -> StaticRunner:
+        runner = StaticRunner(static, 64)
+        drafter = over(head)(runner)
+        runner.forward(ids, keep=1)
+        runner.commit(len(ids))
+        drafter.commit(len(ids))
+        assert drafter.propose([*ids, 5], 4, 0.0, GREEDY).ids
+        return runner
+
+    runner = drafted(LONG)
+    entries = static.layer(head).cache.copied(len(LONG))
+    runner.prepare()
+    aborted = drafted(LONG[:3])  # asks for the second time, and nothing prepares the next round
+    runner.prepare()
+    assert all(map(torch.equal, static.layer(head).cache.copied(len(LONG)), entries))
+    assert aborted.length == 3
+
+
 def without_times(round_: Round) -> Round:
     return replace(round_, start_s=0, draft_s=0, verify_s=0, end_s=0, commit_s=0, annotate_s=0, mask_s=0)
 
 
 @pytest.mark.parametrize(
-    "way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3 tree", "dflash windows", "dspark"]
+    "way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3", "eagle3 tree", "dflash windows", "dspark"]
 )
 def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""

@@ -11,6 +11,7 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
@@ -116,10 +117,10 @@ class ChainDrafter(BranchesDrafter):
         one_by_one = stop_below > 0 or sampler.reads_text
         choose = DraftChoice(self._vocab_size, sampler)
         draft_ids = self._branches.draft_ids
-        if isinstance(self._branches, ParallelBranches) and not one_by_one:
-            chosen = [choose(ids, self._branches.positions[:k], draft_ids)]
+        chosen = [] if one_by_one else self._at_once(ids, k, choose, sampler)
+        if chosen:
             return self._draft(chosen, _read(chosen, []), stop_below)
-        chosen, confidences = [], []
+        confidences = []
         drafted: list[tuple[int, float, float]] = []  # each with its q and its confidence
         while len(chosen) < k and not self._ends(drafted, stop_below):
             if chosen:
@@ -134,6 +135,14 @@ class ChainDrafter(BranchesDrafter):
             if one_by_one or len(chosen) == k:
                 drafted += _read(chosen[len(drafted) :], confidences[len(drafted) :])
         return self._draft(chosen, drafted, stop_below)
+
+    def _at_once(self, ids: Sequence[int], k: int, choose: DraftChoice, sampler: Sampler) -> list[Chosen]:
+        """Chooses all tokens at once where the network can; else nothing."""
+        if isinstance(self._branches, ParallelBranches):
+            return [choose(ids, self._branches.positions[:k], self._branches.draft_ids)]
+        if isinstance(self._branches, MtpBranches) and sampler.only_refuses(range(len(ids), len(ids) + k)):
+            return [choose.chain(k, layer)] if (layer := self._branches.chaining) else []
+        return []
 
     def _draft(self, chosen: Sequence[Chosen], drafted: Sequence[tuple[int, float, float]], stop_below: float) -> Draft:
         ends = (i for i in range(1, len(drafted)) if self._ends(drafted[:i], stop_below))

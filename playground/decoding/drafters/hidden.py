@@ -9,6 +9,7 @@ import torch
 
 from playground.decoding.drafters.base import Chosen
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.static_network import StaticLayerRunner
 from playground.decoding.sampling import Sampler, Tensors, noise_of
 from playground.decoding.transfer import to_device
 from playground.models.networks.heads import SharedHead
@@ -119,9 +120,17 @@ class DraftChoice:
         scores = torch.cat([self._scores(ids, row[None], draft_ids) for row in logits])
         return Chosen(*sampler.run(("scores", place), self._of_scores, scores, draft_ids, *noise))
 
+    def chain(self, n: int, layer: StaticLayerRunner) -> Chosen:
+        """Chooses n tokens, each from the layer's logits after those before it, where the sampler at most refuses
+        tokens."""
+        sampler = self._sampler
+        numbers = torch.stack([sampler.numbers(1) for _ in range(n)])
+        refused = [] if sampler.refused is None else [sampler.refused]
+        return Chosen(*layer.chain(sampler.settings, self.of_logits, numbers, *refused))
+
     def of_logits(self, logits: torch.Tensor, draft_ids: torch.Tensor, *given: torch.Tensor) -> Tensors:
-        """Returns the fields of `Chosen` where the sampler at most refuses tokens. `given`: from a sampler that is not
-        greedy its numbers; then the refused tokens, if there are any."""
+        """Returns the fields of `Chosen` where the sampler at most refuses tokens. `given`: the sampler's numbers,
+        which a greedy one may leave out; then the refused tokens, if there are any."""
         refused = None if self._sampler.refused is None else given[-1]
         if self._sampler.greedy:  # no need to spread them over the whole vocabulary
             logits = without(logits, refused, draft_ids)

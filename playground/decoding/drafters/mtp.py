@@ -17,19 +17,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
+from playground.decoding.runners.static_network import StaticLayerRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.native_mtp import NativeLayer, NativeLayers
 from playground.models.sizing import cache_bytes
+
+if TYPE_CHECKING:
+    from playground.decoding.drafters.branches import Branches
 
 
 class MtpBranches:
@@ -52,6 +56,11 @@ class MtpBranches:
     @property
     def cache_bytes(self) -> int:
         return self._layer.cache_bytes
+
+    @property
+    def chaining(self) -> StaticLayerRunner | None:
+        """The runner that drafts a whole chain after `root`; None where it is drafted by `grow`."""
+        return self._layer if isinstance(self._layer, StaticLayerRunner) else None
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         hidden = self._hidden.take()
@@ -83,6 +92,8 @@ class MtpBranches:
 
 class TrainedBranches(MtpBranches):
     """Grows `Branches` with a layer that was trained for the target and has a reduced vocabulary."""
+
+    chaining = None  # its vocabulary grows
 
     def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target)

@@ -63,6 +63,7 @@ class Graphs:
         self._calls: dict[Hashable, tuple[list[Tensor], tuple[Tensor, ...]]] = {}  # arguments and results, oldest first
         self._asked: dict[Hashable, tuple[Function, list[Tensor]]] = {}  # since the last `fulfil`
         self._known: dict[Hashable, None] = {}  # asked before it, oldest first
+        self._capturing = False
 
     def lacks(self, key: Hashable) -> bool:
         """True where `prepare` would capture work under this key."""
@@ -73,7 +74,7 @@ class Graphs:
         must allow."""
         if not self._capture or key in self._replays or _stopped.get()():
             return
-        start = time.perf_counter()
+        start, self._capturing = time.perf_counter(), True
         try:
             self._replays[key] = self._capture(work)
         except Exception as error:
@@ -84,10 +85,12 @@ class Graphs:
             self.failure = " ".join(str(error).split())[:200] or type(error).__name__
         finally:
             self.seconds += time.perf_counter() - start
+            self._capturing = False
 
     def run(self, key: Hashable, work: Work) -> None:
-        """Replays the work captured under `key`, or runs `work` if there is none. It never captures: it is timed."""
-        self._replays.get(key, work)()
+        """Replays the work captured under `key`, or runs `work` if there is none, or as a part of what is being
+        captured. It never captures: it is timed."""
+        (work if self._capturing else self._replays.get(key, work))()
 
     @torch.inference_mode()
     def call(self, key: Hashable, function: Function, device: torch.device, *given: Tensor) -> tuple[Tensor, ...]:
@@ -124,6 +127,10 @@ class Graphs:
             del self._calls[key], self._replays[key]
         for key in [*self._known][:-MOST_KNOWN]:
             del self._known[key]
+
+    def forget(self) -> None:
+        """Drops the calls that the next `fulfil` would capture."""
+        self._asked.clear()
 
     def clear(self) -> None:
         """Drops all captured work, since the buffers have moved."""

@@ -108,6 +108,7 @@ class StaticRunner:
         for runner in self._beside:
             assert hidden is not None, "what drafts from hidden states watches them"
             runner.prepare(hidden)
+        self._static.graphs.fulfil()
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int] | None = None) -> Tensor:
@@ -161,6 +162,7 @@ class StaticRunner:
         if user is not None:
             user._save()
         static.user = ref(self)
+        static.graphs.forget()  # to capture it would overwrite entries
         static.cache.clear()
         if self._saved:
             own, *beside = self._saved

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
-from playground.decoding.runners.graphs import WARM_UP
+from playground.decoding.runners.graphs import WARM_UP, Function
 from playground.decoding.runners.static_cache import StaticCache
-from playground.decoding.transfer import to_device
+from playground.decoding.transfer import pinned, to_device
 from playground.models.attention import Span
 from playground.models.fused import use_kernels
 from playground.models.sizing import cache_bytes
@@ -208,6 +208,39 @@ class StaticLayer(StaticNetwork):
         self.graphs.run((self, ("grow", width, read)), partial(self._grow, width, read))
         return self._logits[:n].clone(), self._out[:n]
 
+    def chain(self, key: Hashable, choose: Function, numbers: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Drafts a chain after `read`: chooses each token, and between two runs a pass over the first. As many are
+        captured at once as were drafted twice.
+
+        Args:
+            key: unique to what `choose` depends on beside its arguments.
+            choose: takes (1, draft vocabulary) logits, the id of each of their columns, a row of `numbers` and `given`;
+                the first of the tensors that it returns is the (1,) token. It can be captured.
+            numbers: (tokens, n) int64, on the host.
+
+        Returns:
+            What `choose` returned, concatenated. The next chain may overwrite it.
+        """
+        device = self._position.device
+        reads = tuple(self._reads(self._end + i) for i in range(1, len(numbers)))
+        sent = torch.cat([torch.tensor([self._end - 1]), numbers.flatten()])
+        work = partial(self._chained, choose, reads)
+        return self.graphs.call((self, "chain", key, reads), work, device, pinned(sent, device), *given)
+
+    def _chained(self, choose: Function, reads: Sequence[int], sent: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Runs the captured work of `chain`. `reads`: how many entries attention reads in each pass. `sent`: the last
+        entry of the text, so that the runs of a capture write the same entries, then the numbers."""
+        last, numbers = sent[:1], sent[1:].view(len(reads) + 1, -1)
+        self._position.copy_(last)
+        self._free.copy_(last + 1)
+        chosen: list[tuple[Tensor, ...]] = []
+        for i, row in enumerate(numbers):
+            if chosen:
+                self._picks.rows[0, :1].copy_(chosen[-1][0])
+                self.graphs.run((self, ("grow", 1, reads[i - 1])), partial(self._grow, 1, reads[i - 1]))
+            chosen.append(choose(self._logits[:1].clone(), self._layer.draft_ids, row, *given))
+        return tuple(map(torch.cat, zip(*chosen, strict=True)))
+
     def _read_narrow(self, width: int, read: int) -> None:
         inputs = self._inputs[width].rows[0]
         self._read(inputs[2:], self._hidden[:width], inputs[:2], read)
@@ -258,6 +291,10 @@ class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
 
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         return self._static.grow(ids, rows)
+
+    def chain(self, key: Hashable, choose: Function, numbers: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Drafts a chain without the host between its tokens; see `StaticLayer.chain`."""
+        return self._static.chain(key, choose, numbers, *given)
 
 
 class StaticBlock(StaticNetwork):
