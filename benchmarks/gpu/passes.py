@@ -20,7 +20,7 @@ from playground.models.sizing import weights_bytes
 
 CONTEXTS = {"Llama-3.2-1B": (512, 4096), "Qwen3-8B": (256, 512, 4096, 16384), "Qwen3-4B": (512, 4096)}
 WIDTHS = (1, 8, 64)
-ATTENDS = ("fmha", "flash", "attention", "attn", "softmax")  # in the names of kernels
+ATTENDS = ("fmha", "flash", "attention", "attn", "softmax", "_attend_split", "_join_splits")  # in the names of kernels
 MULTIPLIES = ("gemm", "nvjet", "splitk", "cutlass", "gemv")
 
 
