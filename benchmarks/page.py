@@ -100,12 +100,13 @@ def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
 
 
 def read_stream(url: str, prompt: str, max_new_tokens: int) -> Comparison:
-    """Acts like the Run button without a browser: reads the stream, discards it and fetches the saved trace. All other
-    settings are those with which the page opens."""
+    """Acts like the Run button without a browser: reads the stream, discards it, and saves and fetches the trace. All
+    other settings are those with which the page opens."""
     session = uuid.uuid4().hex
     asked = {SETTINGS["prompt"].label: prompt, SETTINGS["max_new_tokens"].label: max_new_tokens}
     _call(url, session, "stream", asked)
-    outputs = _call(url, session, "finish", {})
+    _call(url, session, "finish", {})
+    outputs = _call(url, session, "save", {})
     saved = next(output["value"]["url"] for output in outputs if isinstance(output, dict) and _is_file(output))
     return export.load(httpx.get(saved).content)
 

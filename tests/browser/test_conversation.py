@@ -43,6 +43,7 @@ def test_what_was_typed_and_what_was_shown_outlive_a_turn_that_fails(visit):
     ask(page, "Compare TCP and UDP.", 24)
     start(page)
     finish(page)
+    panel(page, 1).locator(".tok").nth(20).wait_for()
     before = panel(page, 1).inner_text()
     page.get_by_label("Next message").fill("fail")
     page.get_by_role("button", name="Add a turn").click()
