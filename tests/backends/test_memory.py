@@ -54,7 +54,14 @@ def backend_of(drafter: str, compiled: str, model, tokenizer) -> LocalBackend:
 
 @pytest.mark.parametrize("compiled", ["off", "on"])
 @pytest.mark.parametrize(
-    "drafter", ["none", "ngram", "assistant", "early-exit", "mtp", "tree", "composite", "adaptive", "forced"]
+    "drafter",
+    [
+        *("none", "assistant", "mtp", "forced"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("ngram", "early-exit", "tree", "composite", "adaptive")
+        ),
+    ],
 )
 def test_caches_are_freed_before_the_error_is_told(tiny_llama, tiny_tokenizer, made, monkeypatch, drafter, compiled):
     backend = backend_of(drafter, compiled, tiny_llama, tiny_tokenizer)

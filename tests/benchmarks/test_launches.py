@@ -118,7 +118,11 @@ def test_a_graph_launches_a_pass_at_once():
 PINNED = {"none": (8, 9), "eagle3": (28, 33), "dflash": (22, 28)}
 
 
-@pytest.mark.parametrize("limits", [{}, dict(top_p=0.9, top_k=20)], ids=["no limits", "top-p and top-k"])
+@pytest.mark.parametrize(
+    "limits",
+    [pytest.param({}, marks=pytest.mark.slow), dict(top_p=0.9, top_k=20)],
+    ids=["no limits", "top-p and top-k"],
+)
 @pytest.mark.parametrize("kind", PINNED)
 def test_a_captured_round_launches_few_kernels(kind, limits, tmp_path):
     target, new_drafter = drafting(kind, tmp_path)

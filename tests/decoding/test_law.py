@@ -117,8 +117,8 @@ METHODS = {
 }
 
 
-# Chains and trees of the classes that mtp, dspark, dflash2 and tree are of, over other networks.
-ALIKE = ("heads", "medusa", "dflash", "dspark tree", "eagle3", "peagle")
+# Chains and trees of the classes that mtp, dflash2 and tree are of, over other networks, and what adaptive does too.
+ALIKE = ("heads", "medusa", "dflash", "dspark", "dspark tree", "eagle3", "peagle", "composite")
 WAYS = [pytest.param(way, marks=pytest.mark.slow if way in ALIKE else ()) for way in METHODS]
 
 

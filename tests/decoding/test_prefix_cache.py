@@ -101,7 +101,7 @@ def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "peagle", "dspark", "dflash2", "medusa"])
-@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters_go_on_too(tmp_path, kind, way):
     write = {
         "eagle3": lambda folder: write_head(folder, DEEP, range(V), **LAYOUTS["safeai"]),
@@ -126,13 +126,19 @@ def test_a_pard_model_goes_on_too():
 STATIC = ("none", "assistant", "early exit", "mtp", "mtp tree", "mtp sampled tree", "dflash", "composite")
 
 
-@pytest.mark.parametrize("way", STATIC)
+WEEKLY = ("early exit", "mtp tree", "mtp sampled tree", "composite")
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.slow) if way in WEEKLY else way for way in STATIC])
 def test_compiled_lanes_go_on_though_all_lanes_share_one_cache(way):
     new, _ = static_runners(None)
     goes_on(MODEL, drafting(way, new), way != "none", new)
 
 
-@pytest.mark.parametrize("way", ["assistant", "early exit", "mtp tree", "dflash"])
+@pytest.mark.parametrize(
+    "way",
+    ["dflash", *(pytest.param(way, marks=pytest.mark.slow) for way in ("assistant", "early exit", "mtp tree"))],
+)
 def test_captured_passes_go_on_over_a_cache_that_grew_between_the_turns(way):
     new, statics = static_runners(Recorder())
 

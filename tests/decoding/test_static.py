@@ -165,7 +165,9 @@ def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, s
 
 @pytest.mark.parametrize("verification", ["token", "block"])
 @pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8), dict(temperature=0.8, top_p=0.9, top_k=9)], ids=str)
-@pytest.mark.parametrize("way", ["none", "ngram", "eagle3", "mtp tree", "dflash"])
+@pytest.mark.parametrize(
+    "way", ["eagle3", *(pytest.param(way, marks=pytest.mark.slow) for way in ("none", "ngram", "mtp tree", "dflash"))]
+)
 def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way, sampling, verification):
     model, recorder = llama(0, 3), Recorder()
     graphs, rule = Graphs("recorded", recorder), partial(decide, verification=verification)
@@ -179,7 +181,11 @@ def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way,
     assert recorder.replays > recorder.captures > 0
 
 
-@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8), dict(temperature=0.8, top_p=0.9, top_k=9)], ids=str)
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, dict(temperature=0.8, top_p=0.9, top_k=9), pytest.param(dict(temperature=0.8), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_chain_drafted_at_once_is_that_of_single_steps(monkeypatch, sampling):
     """Across a boundary of what attention reads too, and after other drafts of other lengths."""
     model, recorder = llama(0, 3), Recorder()
@@ -264,7 +270,8 @@ def buffers(static: StaticModel | StaticNetwork) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("way", "passes"), [("mtp tree", 2), pytest.param("dflash windows", 1, marks=pytest.mark.slow)]
+    ("way", "passes"),
+    [pytest.param(*each, marks=pytest.mark.slow) for each in (("mtp tree", 2), ("dflash windows", 1))],
 )
 def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch, way, passes):
     model = llama(0, 2)
@@ -300,6 +307,7 @@ def test_a_capture_that_fails_leaves_the_pass_as_it_is_and_says_why(monkeypatch)
     assert graphs.failure == "no such graph"
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_too_short_grows(monkeypatch):
     recorder = Recorder()
     runner = lambda of: static_runner(of, Graphs("recorded", recorder), room=8)  # noqa: E731
@@ -412,7 +420,14 @@ def test_attention_reads_what_is_there_not_what_is_reserved(monkeypatch, tokens)
     assert read and set(read) == {max(256, 1 << (tokens + 3).bit_length())}
 
 
-@pytest.mark.parametrize("way", ["eagle3", "eagle3 tree", "mtp", "dflash", "dflash windows"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "eagle3",
+        "dflash",
+        *(pytest.param(way, marks=pytest.mark.slow) for way in ("eagle3 tree", "mtp", "dflash windows")),
+    ],
+)
 def test_drafting_reads_what_is_there_not_what_is_reserved(monkeypatch, way):
     """And writes the same beyond a boundary of what is read."""
     model, read, update = llama(0, 3), set(), FixedLayer.update

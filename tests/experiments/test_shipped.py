@@ -57,7 +57,8 @@ def traces(store):
 @pytest.mark.parametrize("drafter", STARTER.drafters)
 def test_each_way_of_drafting_for_the_starter_writes_what_standard_decoding_writes(traces, drafter):
     assert traces[drafter].token_ids == traces["none"].token_ids
-    assert metrics.measure(traces[drafter]).accepted > 0 or drafter in ("ngram", "suffix")
+    # Adaptive drafts nothing where a busy machine makes wide passes dear.
+    assert metrics.measure(traces[drafter]).accepted > 0 or drafter in ("ngram", "suffix", "adaptive")
 
 
 @pytest.mark.parametrize("drafter", ["dflash", "assistant"])
