@@ -146,6 +146,7 @@ def test_charts_have_a_text_and_headings_are_in_order(reader):
     assert levels[0] == 1 and all(below <= above + 1 for above, below in itertools.pairwise(levels))
 
 
+@pytest.mark.slow
 def test_nothing_begins_to_move_where_less_motion_is_asked_for(visit):
     page = visit()
     page.emulate_media(reduced_motion="reduce")
@@ -156,6 +157,7 @@ def test_nothing_begins_to_move_where_less_motion_is_asked_for(visit):
     assert page.get_by_role("button", name="Replay").first.is_visible()
 
 
+@pytest.mark.slow
 def test_an_idle_page_draws_nothing(visit):
     page = visit()
     page.emulate_media(reduced_motion="reduce")

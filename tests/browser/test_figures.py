@@ -180,6 +180,7 @@ def test_a_stopped_lane_is_compared_over_what_both_have_and_says_so(reader):
     check_lanes(reader, Comparison((whole, cut)))
 
 
+@pytest.mark.slow
 def test_strip_and_history_name_the_speedup_that_the_page_shows(visit, url):
     page = visit()
     ask(page, "Compare TCP and UDP.", 24)

@@ -13,6 +13,7 @@ from tests.ui import fakes
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 def test_what_was_unfolded_while_a_run_went_on_shows_that_run(visit):
     page = visit()
     ask(page, "Compare TCP and UDP.", 128)

@@ -422,6 +422,7 @@ def test_the_help_follows_the_drafter_and_memory_is_a_line(visit):
     assert "Standard 5.0 MB; Assisted 5.0 MB" in page.locator("#details dl").inner_text()
 
 
+@pytest.mark.slow
 def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visit):
     first, second = visit(), visit()
     ask(first, "Compare TCP and UDP.", 1024)
@@ -435,6 +436,7 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     finish(second)
 
 
+@pytest.mark.slow
 def test_a_tab_loaded_anew_after_a_whole_run_frees_the_device(visit):
     first, second = visit(), visit()
     ask(first, "Compare TCP and UDP.", 8)
@@ -488,6 +490,7 @@ def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
     assert page.locator("#runs label").count() == 1, "the same run"
 
 
+@pytest.mark.slow
 def test_all_drafters_make_a_table_whose_rows_show_their_lane(visit):
     page = visit()
     ask(page, "Compare TCP and UDP.", 16)

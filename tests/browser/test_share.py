@@ -150,6 +150,7 @@ def test_the_file_replays_from_disk_without_a_network(chromium, tmp_path, scheme
     assert requests == [path.as_uri()] and errors == []
 
 
+@pytest.mark.slow
 def test_a_press_in_the_strip_shows_a_run_again_with_its_settings(visit):
     page = visit()
     strip = page.locator("#runs")
@@ -168,6 +169,7 @@ def test_a_press_in_the_strip_shows_a_run_again_with_its_settings(visit):
     saved(page, lambda it: it == first)
 
 
+@pytest.mark.slow
 def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromium):
     address, history = public
     mine, theirs = chromium.new_context(), chromium.new_context()

@@ -24,6 +24,7 @@ def started(visit, tokens: str):
     return page
 
 
+@pytest.mark.slow
 def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(visit, url):
     page = started(visit, "16")
     page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
@@ -75,6 +76,7 @@ def test_a_comparison_is_kept_chosen_saved_and_opened_again(visit, url):
     assert page.locator("#prompt textarea").input_value() == "echo of <b>mine</b>"
 
 
+@pytest.mark.slow
 def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, url):
     page = visit()
     page.get_by_role("link", name="Best drafter").click()
@@ -95,6 +97,7 @@ def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, u
     assert page.locator("#undo-delete").is_hidden()
 
 
+@pytest.mark.slow
 def test_an_experiment_of_the_history_has_its_controls_and_is_old_once_they_change(visit, url):
     page = started(visit, "24")
     page.locator("#experiment", has_text="Finished").wait_for()
@@ -112,6 +115,7 @@ def test_an_experiment_of_the_history_has_its_controls_and_is_old_once_they_chan
     page.locator("#experiment.old").wait_for()
 
 
+@pytest.mark.slow
 def test_a_batch_and_a_load_are_predicted_when_unfolded(visit):
     page = visit()
     page.locator("#why > button").click()

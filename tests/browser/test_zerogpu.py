@@ -40,6 +40,7 @@ def url(spaces: zero.Spaces) -> Iterator[str]:
     blocks.close()
 
 
+@pytest.mark.slow
 def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     page = visit()
     page.set_default_timeout(120_000)  # a process is forked for each run

@@ -174,6 +174,7 @@ def test_a_drafter_that_does_not_draw_from_the_requests_sampler_is_caught():
     assert caught(OwnNumbers)
 
 
+@pytest.mark.slow
 def test_turns_that_share_random_numbers_are_caught(monkeypatch):
     new = Sampler.__init__
     alike = lambda self, request, device, prompt_ids, contract: new(self, request, device, (), contract)  # noqa: E731

@@ -139,6 +139,7 @@ def test_compiled_lanes_go_on_though_all_lanes_share_one_cache(way):
     "way",
     ["dflash", *(pytest.param(way, marks=pytest.mark.slow) for way in ("assistant", "early exit", "mtp tree"))],
 )
+@pytest.mark.slow
 def test_captured_passes_go_on_over_a_cache_that_grew_between_the_turns(way):
     new, statics = static_runners(Recorder())
 

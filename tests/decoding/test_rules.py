@@ -222,6 +222,7 @@ def test_whole_runs_follow_the_targets_law(way, verification, sampling, draws):
 
 
 @pytest.mark.parametrize(("way", "verification"), WAYS)
+@pytest.mark.slow
 def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification):
     """As the policy confidence ends them: after a token of low q."""
 
@@ -236,6 +237,7 @@ def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification)
 
 
 @pytest.mark.parametrize(("way", "rule"), [("chain", lossy.block_residual), ("tree", lossy.traversal_alpha)])
+@pytest.mark.slow
 def test_whole_runs_of_the_wrong_variants_do_not(way, rule):
     wild = drafter(way, random_law(3, V, spread=2.5))
     assert not follows_the_law(random_law(1, V), V, wild, draws=1_500, rule=rule, temperature=1.0)

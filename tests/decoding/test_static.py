@@ -330,6 +330,7 @@ class SecondBranch(NoDrafter):
 
 
 @pytest.mark.parametrize("new_tokens", [40, 300], ids=["short", "a cache that grows"])
+@pytest.mark.slow
 def test_a_branch_that_is_accepted_is_moved_once(monkeypatch, new_tokens):
     """Moving entries twice loses some: the first one moved may be the source of another."""
     model, recorder = llama(0, 2), Recorder()
@@ -346,6 +347,7 @@ def test_a_branch_that_is_accepted_is_moved_once(monkeypatch, new_tokens):
         assert max(len(r.accepted) for r in drafted) == 4
 
 
+@pytest.mark.slow
 def test_nothing_is_captured_while_a_round_is_timed(monkeypatch):
     """Not in the first round of a run, nor in the round after a cache has grown."""
     model, recorder, timed = llama(0, 2), Recorder(), []

@@ -46,6 +46,7 @@ def run(pair, lanes, draws=320, asked=ASKED):
     return work.run(standard_lane(pair), backends, Watch())
 
 
+@pytest.mark.slow
 def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):
     exact = [assisted_lane(pair, name, 3) for name in ("assistant", "ngram")]
     wrong = [lossy(exact[0], rule) for rule in ("wrong-q", "top-2", "typical")]
