@@ -80,8 +80,8 @@ def take(
 
 
 def store(model: LoadedModel, key: Hashable, cached: CachedPrefix) -> None:
-    """Stores a run's caches, if they can be rolled back: a recurrent state cannot, a sliding window only
-    in a static cache."""
+    """Stores a run's caches, if they can be rolled back: a recurrent state cannot, a sliding window only in a static
+    cache."""
     if cached.target.discards_old or seam(model.model.config) < sys.maxsize:
         return
     model.prefix_caches[key] = cached

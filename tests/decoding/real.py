@@ -29,6 +29,7 @@ from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.drafters.walked import WalkedBranches
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.sampling import Sampler
@@ -148,6 +149,21 @@ def rounds_of(
 
 def ids_of(rounds: Sequence[Round]) -> list[int]:
     return [token.id for round_ in rounds for token in round_.tokens]
+
+
+def keys_read(monkeypatch: pytest.MonkeyPatch, runner: Runner, tokens: int) -> set[int]:
+    """How many keys attention reads in a pass over two tokens that follow `tokens` others; one number for each length
+    that a layer reads."""
+    runner.forward([1] * tokens, keep=1)
+    runner.commit(tokens)
+    read, attend = set(), torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda query, key, *args, **kwargs: read.add(key.shape[2]) or attend(query, key, *args, **kwargs),
+    )
+    runner.forward([2, 3], keep=1)
+    return read
 
 
 # What grows drafts with each kind of network, beside MTP layers.

@@ -194,18 +194,9 @@ def test_the_next_turn_goes_on_since_no_entry_is_lost(name: str, way: str) -> No
 def test_of_a_long_text_layers_with_a_window_read_little(
     monkeypatch: pytest.MonkeyPatch, tokens: int, reads: int
 ) -> None:
-    model, read = of(MistralConfig, MistralForCausalLM, sliding_window=90), []
+    model = of(MistralConfig, MistralForCausalLM, sliding_window=90)
     runner = StaticRunner(StaticModel(model, Graphs("as it is", None)), 500)
-    runner.forward([1] * tokens, keep=1)
-    runner.commit(tokens)
-    attend = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        torch.nn.functional,
-        "scaled_dot_product_attention",
-        lambda query, key, *args, **kwargs: read.append(key.shape[2]) or attend(query, key, *args, **kwargs),
-    )
-    runner.forward([2, 3], keep=1)
-    assert set(read) == {reads}
+    assert real.keys_read(monkeypatch, runner, tokens) == {reads}
 
 
 @pytest.mark.parametrize("window", [WINDOW, 600])

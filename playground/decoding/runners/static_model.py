@@ -203,9 +203,13 @@ class StaticModel:
         return self._count, "move", width
 
     def _read(self, end: int) -> int:
-        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1. `split_attention`
-        itself reads no more than needed."""
-        length = self.cache.cursor.length
+        return self.reads(self.cache, end)
+
+    def reads(self, cache: StaticCache, end: int) -> int:
+        """Returns how many entries of a cache, the model's or a drafting network's, attention reads in a pass whose
+        last token is entry `end` - 1: a power of two where there are as many, so that a few captures serve a text.
+        `split_attention` itself reads no more than needed."""
+        length = cache.cursor.length
         return length if self.whole.paths.attention else min(max(LEAST, _power_of_two(end)), length)
 
     def _of(self, width: int) -> Buffers:

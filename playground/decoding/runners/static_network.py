@@ -87,12 +87,8 @@ class StaticNetwork(ABC):
         in this network."""
 
     def _reads(self, end: int) -> int:
-        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1: a power of two, so
-        that a few captures serve a text, where the cache has as many. `split_attention` itself reads no more than
-        needed."""
-        if self._target.paths.attention:
-            return self.cache.cursor.length
-        return min(self.cache.cursor.length, max(LEAST, 1 << (end - 1).bit_length()))
+        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1."""
+        return self._target.reads(self.cache, end)
 
 
 Network = TypeVar("Network", bound=StaticNetwork)
@@ -132,7 +128,6 @@ class StaticNetworkRunner(Generic[Network]):
             self._static.cache.paste(saved)
 
 
-LEAST = 256  # entries that attention reads at least
 BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
 DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: its depth times its branches
 
@@ -140,6 +135,7 @@ DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: its depth times
 class StaticLayer(StaticNetwork):
     """A layer that drafts for a static model. `limit`: the number of positions that the model has."""
 
+    _network: RecursiveLayer
     _mask: Tensor  # (branches, entries), added to the scores of the last pass's rows
     _end = 0  # the entry after those of the text and the draft
     _out: Tensor  # (branches, width), the last pass's output
@@ -148,7 +144,7 @@ class StaticLayer(StaticNetwork):
     def __init__(self, layer: RecursiveLayer, target: StaticModel, limit: int) -> None:
         super().__init__(layer, 1, DRAFT, target)
         device = layer.draft_ids.device
-        self._layer, self._limit = layer, limit
+        self._limit = limit
         # By width: first entry, index of the last token, tokens.
         self._inputs = {width: Inputs(1, 2 + width, torch.int64, device) for width in WIDTHS}
         self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
@@ -160,7 +156,7 @@ class StaticLayer(StaticNetwork):
         self._mask = self._hidden.new_zeros(BRANCHES[-1], len(self._entries))
         out = self._pass(self._entries[:1], self._hidden[:1], free, free, self._mask[:1])
         self._out = out.new_zeros(BRANCHES[-1], out.shape[1])
-        self._logits = self._layer.logits(self._out).clone()
+        self._logits = self._network.logits(self._out).clone()
 
     def _place(self, entries: int) -> None:
         for inputs in self._inputs.values():
@@ -238,7 +234,7 @@ class StaticLayer(StaticNetwork):
             if chosen:
                 self._picks.rows[0, :1].copy_(chosen[-1][0])
                 self.graphs.run((self, ("grow", 1, reads[i - 1])), partial(self._grow, 1, reads[i - 1]))
-            chosen.append(choose(self._logits[:1].clone(), self._layer.draft_ids, row, *given))
+            chosen.append(choose(self._logits[:1].clone(), self._network.draft_ids, row, *given))
         return tuple(map(torch.cat, zip(*chosen, strict=True)))
 
     def _read_narrow(self, width: int, read: int) -> None:
@@ -252,7 +248,7 @@ class StaticLayer(StaticNetwork):
         never = torch.finfo(hidden.dtype).min
         mask = hidden.new_zeros(len(ids), read).masked_fill_(self._entries[:read] > slots[:, None], never)
         out = self._pass(ids, hidden, slots, slots, mask).index_select(0, last)
-        self._logits[:1].copy_(self._layer.logits(out))
+        self._logits[:1].copy_(self._network.logits(out))
         self._out.copy_(out)  # all rows, since padding follows any of them
         self._mask.fill_(never)  # further passes of the draft may read more entries
         self._mask[:, :read].copy_(mask.index_select(0, last))
@@ -267,7 +263,7 @@ class StaticLayer(StaticNetwork):
         mask = self._mask[:, :read].index_select(0, rows).scatter_(1, slots[:, None], 0.0)
         out = self._pass(ids, self._out.index_select(0, rows), self._position.expand(width), slots, mask)
         self._out[:width].copy_(out)
-        self._logits[:width].copy_(self._layer.logits(out))
+        self._logits[:width].copy_(self._network.logits(out))
         self._mask[:width, :read].copy_(mask)
         self._free.add_(width)
 
@@ -277,7 +273,7 @@ class StaticLayer(StaticNetwork):
         mask = mask[None, None]
         if self._target.paths.attention:
             mask.span = Span(self._entries[:1], slots[-1:] + 1, positions)  # type: ignore[attr-defined]
-        return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask)[0]
+        return self._network(ids[None], hidden[None], self.cache.states, positions[None], mask)[0]
 
 
 class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
@@ -300,9 +296,8 @@ class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
 class StaticBlock(StaticNetwork):
     """A network that drafts blocks for a static model."""
 
-    _logits: Tensor  # (positions of a draft, vocabulary)
-
     _network: BlockNetwork
+    _logits: Tensor  # (positions of a draft, vocabulary)
 
     def __init__(self, network: BlockNetwork, target: StaticModel) -> None:
         super().__init__(network, network.config.num_hidden_layers, network.block_size, target)
