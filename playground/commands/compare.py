@@ -19,6 +19,7 @@ from playground.commands.arguments import (
     check_writable,
     chosen_pair,
     count,
+    positive_number,
     read,
     text_or_file,
     value_of,
@@ -34,12 +35,6 @@ from playground.settings import ANSWER, PRESET, differing, flag
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.base import Backend
     from playground.models.store import ModelStore
-    from playground.trace import Comparison
-from typing import TYPE_CHECKING
-
-from playground.commands.arguments import positive_number
-
-if TYPE_CHECKING:  # numpy and plotly would slow every command down
     from playground.trace import Comparison
 
 
