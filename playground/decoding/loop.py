@@ -8,8 +8,9 @@ A round, in the letters of Leviathan et al. 2023, algorithm 1:
     3. commit     both caches roll back to what was accepted
     4. annotate   p, margins and text are worked out, for the trace alone
 
-The clock is read after each step, and set back after the last: the times are those of decoding, without the cost of
-annotation. The loop knows neither how a drafter drafts nor what happens to the rounds.
+The clock is read after each step, and stands still from the end of the third until the next round begins: the times are
+those of decoding, without the cost of annotation or of whatever else the process does between two rounds, such as the
+rounds of another lane. The loop knows neither how a drafter drafts nor what happens to the rounds.
 """
 
 from __future__ import annotations
@@ -60,10 +61,14 @@ def decode(
     grammar = grammar or Free()
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
-    target.prepare()
     clock = Clock(target.device)
+    stands_s = clock()
     finished = False
     while not finished and len(ids) < end:
+        target.prepare()
+        drafter.prepare()
+        sampler.prepare()
+        clock.back_to(stands_s)
         start_s, passes = clock(), target.passes
 
         # 1. Draft at most γ tokens, leaving room for the one that the target adds. A recurrent target drafts nothing
@@ -100,11 +105,9 @@ def decode(
         lookahead.update(draft.depth, len(verdict.path), drafted_s - start_s, committed_s - drafted_s)
 
         # 4. Annotate.
-        decoded_s = clock()
+        stands_s = clock()
         drafted, own, other_rule = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
         ids += new
-        target.prepare()
-        sampler.prepare()
 
         yield Round(
             lookahead=gamma,
@@ -118,7 +121,7 @@ def decode(
             passes=target.passes - passes,
             commit_s=committed_s - end_s,
             other_rule=other_rule,
-            annotate_s=clock.back_to(decoded_s),
+            annotate_s=clock() - stands_s,
             mask_s=grammar.seconds,
             past_context=draft.past_context,
         )

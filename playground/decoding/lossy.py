@@ -159,6 +159,9 @@ class Forced(Drafter):
     def commit(self, length: int) -> None:
         self._drafter.commit(length)
 
+    def prepare(self) -> None:
+        self._drafter.prepare()
+
     def decide(self, draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
         """Returns the verdict that `propose` drew. `scores` are not read: the pass runs for its time alone."""
         token = self._answer[length - self._prompt + len(self._path)]

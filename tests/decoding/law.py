@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 
 from playground.decoding import loop
 from playground.decoding.contract import Contract
-from playground.decoding.drafters.base import Draft, Drafter
-from playground.decoding.drafters.branches import Branches, ChainDrafter
+from playground.decoding.drafters.base import Branches, Draft, Drafter
+from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import after_forced
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.grammar import Free, Grammar
@@ -72,7 +72,7 @@ def law_of(model: PreTrainedModel) -> Law:
     return law
 
 
-class RememberedBranches:
+class RememberedBranches(Branches):
     """What `make` grows, from the first token of the text on, once for each text and branch. Nothing after the prompt
     alone: before the target's first pass there is nothing to draft from."""
 

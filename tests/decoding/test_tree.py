@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import Branches, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.tree import WIDTH, TreeDrafter
@@ -26,7 +26,7 @@ V = 4
 EOS = V - 1
 
 
-class LawBranches:
+class LawBranches(Branches):
     """Branches over a law. Remembers how many tokens it was asked to grow at each place."""
 
     deepest, context, cache_bytes, confidence = 9, 10_000, 0, None

@@ -21,14 +21,14 @@ import torch
 from transformers import PreTrainedModel
 
 from playground.decoding import parity_check
-from playground.decoding.drafters.base import NOTHING, Draft, rewound_model
+from playground.decoding.drafters.base import NOTHING, Branches, Draft, rewound_model
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 
 
-class AssistantBranches:
+class AssistantBranches(Branches):
     """`Branches` that grow a chain. The assistant's KV cache lasts across rounds, so that it processes each token once.
 
     Args:
@@ -63,6 +63,9 @@ class AssistantBranches:
 
     def commit(self) -> None:
         pass
+
+    def prepare(self) -> None:
+        self._assistant.prepare()
 
     def rewind(self, length: int) -> int:
         return rewound_model(self._assistant, length)

@@ -141,11 +141,58 @@ class Drafter(Protocol):
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft, which are now committed."""
 
+    def prepare(self) -> None:
+        """Prepares the next draft, after other lanes may have used the same models. Must be called where nothing is
+        timed; a draft that was not prepared is only slower."""
+
     def rewind(self, length: int) -> int:
         """Rolls back to the first `length` tokens of the text, for a conversation's next turn. Returns how many tokens
         the target may reuse: a drafter that reads the target's hidden states needs those that it has not read. 0 if it
         cannot roll back."""
         return 0
+
+
+class Branches(Protocol):
+    """Gives logits for drafts, one position after another.
+
+    Attributes:
+        draft_ids: (draft vocabulary,), the token id of each column of the logits. The vocabulary may grow from one
+            draft to the next.
+        deepest: the largest number of positions in a draft.
+        context: the longest text, in tokens, that the network has positions for, the draft included.
+        confidence: (rows,), for each row of the last call's logits the chance that a token chosen from it is accepted,
+            by a head trained for that; None without one.
+    """
+
+    draft_ids: torch.Tensor
+    deepest: int
+    context: int
+    confidence: torch.Tensor | None
+
+    @property
+    def cache_bytes(self) -> int:
+        """The size of the network's KV cache in bytes."""
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be
+        drafted yet."""
+
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        """Returns the logits after the draft tokens `ids`, (tokens, draft vocabulary). `ids`: numbers, or a (tokens,)
+        tensor on the device. `rows`: for each token, the row of the last call's logits that it was chosen from."""
+
+    def end(self) -> None:
+        """Ends the draft."""
+
+    def commit(self) -> None:
+        """Ends a round. Must be called once a round while the text is shorter than `context`, after the target's own
+        roll-back."""
+
+    def prepare(self) -> None:
+        """Implements `Drafter.prepare`."""
+
+    def rewind(self, length: int) -> int:
+        """Implements `Drafter.rewind`."""
 
 
 def rewound(drafters: Iterable[Drafter], length: int) -> int:

@@ -1,14 +1,13 @@
-"""The protocol of networks that draft step by step (`Branches`), and the drafters of chains over it; trees: tree.py."""
+"""Drafters of chains over `Branches`; trees: tree.py."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter, past
+from playground.decoding.drafters.base import NOTHING, Branches, Chosen, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
@@ -17,46 +16,6 @@ from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
 
 UNREAD = -1  # in the place of a drafted token that is still on the device
-
-
-class Branches(Protocol):
-    """Gives logits for drafts, one position after another.
-
-    Attributes:
-        draft_ids: (draft vocabulary,), the token id of each column of the logits. The vocabulary may grow from one
-            draft to the next.
-        deepest: the largest number of positions in a draft.
-        context: the longest text, in tokens, that the network has positions for, the draft included.
-        confidence: (rows,), for each row of the last call's logits the chance that a token chosen from it is accepted,
-            by a head trained for that; None without one.
-    """
-
-    draft_ids: torch.Tensor
-    deepest: int
-    context: int
-    confidence: torch.Tensor | None
-
-    @property
-    def cache_bytes(self) -> int:
-        """The size of the network's KV cache in bytes."""
-
-    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be
-        drafted yet."""
-
-    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-        """Returns the logits after the draft tokens `ids`, (tokens, draft vocabulary). `ids`: numbers, or a (tokens,)
-        tensor on the device. `rows`: for each token, the row of the last call's logits that it was chosen from."""
-
-    def end(self) -> None:
-        """Ends the draft."""
-
-    def commit(self) -> None:
-        """Ends a round. Must be called once a round while the text is shorter than `context`, after the target's own
-        roll-back."""
-
-    def rewind(self, length: int) -> int:
-        """Implements `Drafter.rewind`."""
 
 
 class BranchesDrafter(Drafter, ABC):
@@ -94,6 +53,9 @@ class BranchesDrafter(Drafter, ABC):
     def commit(self, length: int) -> None:
         if length < self._branches.context:  # else it never drafts again, and states would pile up unread
             self._branches.commit()
+
+    def prepare(self) -> None:
+        self._branches.prepare()
 
     def rewind(self, length: int) -> int:
         return self._branches.rewind(length) if length < self._branches.context else length

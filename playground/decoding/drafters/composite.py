@@ -53,6 +53,10 @@ class CompositeDrafter(Drafter):
         for drafter in self._drafters:
             drafter.commit(length)
 
+    def prepare(self) -> None:
+        for drafter in self._drafters:
+            drafter.prepare()
+
     def rewind(self, length: int) -> int:
         return rewound(self._drafters, length)
 
@@ -169,6 +173,10 @@ class AdaptiveDrafter(Drafter):
             self._elapsed += seconds
             self._lost += seconds - tokens / self._plain.rate
         self._prefilled = True
+
+    def prepare(self) -> None:
+        for drafter in self._drafters:
+            drafter.prepare()
 
     def rewind(self, length: int) -> int:
         """Rewinds all drafters and resets their statistics, so that a run does not depend on those before it."""

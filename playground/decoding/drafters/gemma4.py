@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 import torch
 
+from playground.decoding.drafters.base import Branches
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.gemma4 import Gemma4Assistant
 
 
-class Gemma4Branches:
+class Gemma4Branches(Branches):
     """Grows `Branches` of any depth.
 
     Args:

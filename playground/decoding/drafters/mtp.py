@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.cache_utils import DynamicLayer
 
+from playground.decoding.drafters.base import Branches
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
 from playground.decoding.runners.static_network import StaticLayerRunner
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from playground.decoding.drafters.branches import Branches
 
 
-class MtpBranches:
+class MtpBranches(Branches):
     """Grows `Branches` of any depth.
 
     Args:
@@ -118,7 +119,7 @@ class Eagle3Branches(MtpBranches):
         super().__init__(head, target, head.layers)
 
 
-class NativeBranches:
+class NativeBranches(Branches):
     """`Branches` that grow a chain of any depth with several layers of the target.
 
     Args:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.drafters.base import rewound_model
+from playground.decoding.drafters.base import Branches, rewound_model
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import Runner
@@ -34,7 +34,7 @@ from playground.models.networks.heads import MedusaHeads, ParallelHeads
 from playground.models.sizing import cache_bytes
 
 
-class ParallelBranches(ABC):
+class ParallelBranches(Branches, ABC):
     """The base of these drafters: `Branches` as deep as the positions of the pass. A text of any length is allowed,
     unless a subclass sets `context`.
 
@@ -71,10 +71,10 @@ class ParallelBranches(ABC):
         self._position += 1
         return self.positions[self._position].expand(len(ids), -1)
 
-    def end(self) -> None:  # noqa: B027 (most keep nothing)
+    def end(self) -> None:
         pass
 
-    def commit(self) -> None:  # noqa: B027
+    def commit(self) -> None:
         pass
 
     @abstractmethod
@@ -238,6 +238,9 @@ class PardBranches(ParallelBranches):
 
     def end(self) -> None:
         self._model.commit(self._text)
+
+    def prepare(self) -> None:
+        self._model.prepare()
 
     def rewind(self, length: int) -> int:
         return rewound_model(self._model, length)

@@ -25,8 +25,8 @@ from itertools import accumulate
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Draft
-from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
+from playground.decoding.drafters.base import NOTHING, Branches, Draft
+from playground.decoding.drafters.branches import BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.drafters.hidden import DraftChoice, without
 from playground.decoding.drafters.parallel import ParallelBranches

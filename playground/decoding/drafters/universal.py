@@ -101,6 +101,9 @@ class UniversalDrafter(Drafter):
     def commit(self, length: int) -> None:
         pass  # the next sequence shows what was accepted
 
+    def prepare(self) -> None:
+        self._model.prepare()
+
 
 class TextEnd:
     """The end of a token sequence, and the tokens of any text that follows it.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from playground.decoding.drafters.base import Branches
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
@@ -17,7 +18,7 @@ from playground.models.attention import context_of
 from playground.models.networks.dspark import Walked
 
 
-class WalkedBranches:
+class WalkedBranches(Branches):
     """Grows `Branches` as deep as the block has slots. The cache entries of the sequence last across rounds; those of a
     block are dropped when its draft is done."""
 
