@@ -15,16 +15,20 @@ from typing import Any
 from playground.errors import PlaygroundError
 
 logger = logging.getLogger(__name__)
+PROJECT = "speculative-decoding-playground"
 
 
-def load_plugins(group: str, add: Callable[[Any, str], None]) -> None:
+def load_plugins(group: str, add: Callable[[Any, str], None], first: str = "") -> None:
     """Calls `add` with each registration in a group of entry points and the name of its package, sorted by that name.
+    `first`: the value of this project's own entry point, which pyproject.toml names too; "" for none.
 
     A registration that cannot be loaded, or that `add` raises an exception for, is left out with a warning: other
     people's code must not keep the program from starting.
     """
-    found = [(point.dist.name, point) for point in entry_points(group=group) if point.dist]
-    for package, point in sorted(found, key=lambda it: (it[0], it[1].name)):
+    found = {point.value: (point.dist.name, point) for point in entry_points(group=group) if point.dist}
+    if first:  # a checkout that is not installed has no entry points
+        found.setdefault(first, (PROJECT, EntryPoint("own", first, group)))
+    for package, point in sorted(found.values(), key=lambda it: (it[1].value != first, it[0], it[1].name)):
         with _left_out(package, point):
             loaded = point.load()
             for registration in loaded if isinstance(loaded, (list, tuple)) else [loaded]:

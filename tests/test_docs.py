@@ -24,10 +24,11 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILES = [
     path.relative_to(ROOT).as_posix()
-    for folder in ("playground", "benchmarks", "tests", "docs", "presets", "assets", ".ci")
+    for folder in ("playground", "playground_servers", "benchmarks", "tests", "docs", "presets", "assets", ".ci")
     for path in (ROOT / folder).rglob("*")
 ] + [path.name for path in ROOT.iterdir()]
-PATH = re.compile(r"([\w./-]+\.py|(?:playground|benchmarks|tests|docs|presets|assets)/[\w./-]+)(?:: (\w+))?")
+FOLDERS = "playground|playground_servers|benchmarks|tests|docs|presets|assets"
+PATH = re.compile(rf"([\w./-]+\.py|(?:{FOLDERS})/[\w./-]+)(?:: (\w+))?")
 OTHERS = {
     "prepare.py",
     "tiny.py",

@@ -52,6 +52,11 @@ def test_a_room_knows_only_what_is_below_it(room):
     assert not {file: names for file, names in wrong.items() if names}
 
 
+def test_the_package_imports_no_server_that_is_a_plugin_and_no_benchmark():
+    every = {name for file in PACKAGE.rglob("*.py") for name in imported(file)}
+    assert not {"playground_servers", "benchmarks"} & every
+
+
 def test_only_the_page_and_its_hosting_import_gradio():
     assert {
         file.relative_to(PACKAGE).parts[0] for file in PACKAGE.rglob("*.py") if "gradio" in set(imported(file))

@@ -35,10 +35,13 @@ def run(tmp_path_factory):
 
 def test_the_terminal_works_where_nothing_but_the_package_is(run):
     where = "import playground as it; print(it.__version__, it.__file__)"
+    added = "from importlib.metadata import entry_points; print(entry_points(group='playground.backends'))"
     expected = {
         ("-c", where): "installed0/site/playground/__init__.py",
         ("-m", "playground", "pairs"): "SmolLM2-135M",
         ("-m", "playground", "drafters", "mtp"): "DeepSeek",
+        ("-c", added): "playground_servers:KINDS",
+        ("-m", "playground", "monitor", "--help"): "Ollama",
     }
     for words, text in expected.items():
         process = run(*words)

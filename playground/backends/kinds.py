@@ -1,6 +1,5 @@
-"""The kinds of model server: those of this package, and those that others add over entry points.
+"""The kinds of model server: llama-server, vLLM and any OpenAI-compatible one, and those that other packages add.
 
-This package's own are listed here and are no entry points: a checkout that is not installed has none.
 docs/add-a-backend.md shows how to add one.
 """
 
@@ -15,7 +14,6 @@ from playground.backends.counters import counters
 from playground.backends.http import Http
 from playground.backends.llama_server import LlamaServer
 from playground.backends.openai import OpenAiServer
-from playground.backends.others import LmStudio, MlxVlm, Ollama, SglangServer
 from playground.backends.server import ServerBackend
 from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError, check
@@ -23,7 +21,7 @@ from playground.metrics.load import Counts
 from playground.plugins import load_plugins
 
 # In the order in which they are tried. OpenAiServer is not listed: it is the default for any other server.
-KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStudio, MlxVlm, Ollama]
+KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer]
 
 
 def _add(kind: type[ServerBackend], package: str) -> None:
@@ -39,7 +37,7 @@ def _names(kind: type[ServerBackend]) -> set[str]:
     return {kind.kind, kind.launch.name} if kind.launch else {kind.kind}
 
 
-load_plugins("playground.backends", _add)
+load_plugins("playground.backends", _add, first="playground_servers:KINDS")
 
 
 def programs() -> str:

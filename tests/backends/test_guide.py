@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from playground import backends
+import playground_servers
 from playground.backends import kinds
 from playground.backends.connect import connect
 from playground.backends.kinds import KINDS
@@ -29,12 +29,12 @@ FILE, REGISTRATION, TEST = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 def registered(tmp_path, monkeypatch):
     """The guide's backend, as the file and the registration that the guide shows."""
     (tmp_path / "tiny.py").write_text(FILE, encoding="utf-8")
-    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "playground.backends.tiny", raising=False)
+    monkeypatch.setattr(playground_servers, "__path__", [*playground_servers.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "playground_servers.tiny", raising=False)
     scope = {kind.__name__: kind for kind in (ServerBackend, *KINDS)}
     exec(REGISTRATION, scope)
     *known, added = scope["KINDS"]
-    assert known == KINDS and added is scope["TinyServer"]
+    assert known == playground_servers.KINDS and added is scope["TinyServer"]
     KINDS.append(added)
     yield
     KINDS.remove(added)

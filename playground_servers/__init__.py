@@ -1,4 +1,4 @@
-"""SGLang, LM Studio, mlx-vlm and Ollama as backends.
+"""SGLang, LM Studio, mlx-vlm and Ollama as backends, which are added to the playground over an entry point.
 
 - SGLang has vLLM's requests and answers, and counts of its own. A chunk has the output of one verify step, and after
   the prefill each step drafts. The last chunk counts the steps and the draft tokens of the whole answer
@@ -241,3 +241,6 @@ class Ollama(OpenAiServer):
 
     def software(self) -> tuple[dict[str, str], str | None]:
         return {"ollama": self._version}, None
+
+
+KINDS: list[type[ServerBackend]] = [SglangServer, LmStudio, MlxVlm, Ollama]  # in the order in which they are tried
