@@ -6,9 +6,10 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
-from playground.errors import PlaygroundError, check
+from playground.errors import check
 from playground.lane import LOCAL, asked, lanes_of
-from playground.presets import DTYPES, Pair, custom_pair, load_pairs, preset
+from playground.presets import DTYPES, OWN, Pair, load_pairs
+from playground.presets import pair_of as named_pair
 from playground.settings import ANSWER, DRAFTING, SETTINGS
 
 if TYPE_CHECKING:  # torch would slow every import of this module down
@@ -70,9 +71,9 @@ def compare(
     request = asked(
         prompt, _read("messages", messages), {name: value for name, value in values.items() if name in ANSWER}
     )
-    chosen = pair_of(pair, target, assistant, drafter)
+    chosen = pair_of(pair, target, assistant, drafter, compiled=_read("compiled", compiled))
     lanes = lanes_of(chosen, {**values, "drafter": drafter})
-    local = LocalBackend(_store(), chosen, dtype, device, _read("compiled", compiled))
+    local = LocalBackend(_store(), chosen, dtype, device)
     comparison = run(lanes, request, {LOCAL: local}, Watch(), repeats=repeat)
     assert comparison, "nobody stops it"
     return comparison
@@ -90,23 +91,20 @@ def _store() -> ModelStore:
     return ModelStore()
 
 
-def pair_of(
-    pair: str | None, target: str | None, assistant: str | None, drafter: str | None, early_exit: int = 0
-) -> Pair:
+def pair_of(pair: str | None, target: str | None, assistant: str | None, drafter: str | None, **how: Any) -> Pair:
     """Return the preset of this name, or the pair of the user's own models; without either, the default pair of this
-    machine. The arguments are those of `compare`; `early_exit`: with `target`, draft with this number of its first
-    layers.
+    machine. The arguments are those of `compare`; `how`: further ones of `presets.pair_of`.
 
     Raises:
         PlaygroundError: both were given, there is no such pair, or the models make no pair.
     """
     from playground.models.fit import default_pair
 
-    if target is not None or assistant:
-        if pair or target is None:
-            raise PlaygroundError("Give either a pair, or a target model with or without an assistant.")
-        return custom_pair(target, assistant, drafter, early_exit)
+    typed = target is not None or bool(assistant)
+    check(
+        not typed or (target is not None and not pair),
+        "Give either a pair, or a target model with or without an assistant.",
+    )
     pairs, _ = load_pairs()
-    if pair is None:
-        return default_pair(pairs)
-    return preset(pairs, pair)
+    name = OWN if typed else default_pair(pairs).name if pair is None else pair
+    return named_pair(pairs, name, target or "", assistant, drafter, **how)

@@ -8,12 +8,13 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from playground.errors import PlaygroundError, install_hint
-from playground.presets import preset
+from playground.presets import pair_of
 
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.hosting.access import Access
@@ -74,7 +75,7 @@ def _serve(options: argparse.Namespace) -> None:
     suites, more_problems = load_suites()
     problems += more_problems
     if options.pair:
-        preset(pairs, options.pair)
+        pair_of(pairs, options.pair)
     if options.mcp and find_spec("mcp") is None:
         raise PlaygroundError(f"--mcp needs the package mcp. {install_hint('mcp')}")
     access = _access(options)
@@ -92,7 +93,7 @@ def _serve(options: argparse.Namespace) -> None:
         store = zerogpu.Held(pairs)
         pairs, problems = store.pairs, problems + store.problems
         # Each forked process would have to capture all graphs again.
-        elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair, compiled="off"))
+        elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, replace(pair, compiled="off")))
     blocks = page.build(
         store,
         pairs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from playground.validation import read
 PRESETS = ROOT / "presets"
 SHIPPED = ROOT / "assets" / "drafters"
 HUB = "hub:"  # prefix of an id on the hub, where no folder of that name may be read
+OWN = "own"  # in place of a pair's name, where the user names the models
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
 BESIDE = ("grammar", "none")  # methods of every pair that "all of its drafters" does not include
@@ -200,15 +201,26 @@ def load_suite(path: Path) -> Suite:
         raise PlaygroundError(f"{path.name} is not a suite: {error}") from None
 
 
-def preset(pairs: Mapping[str, Pair], name: str) -> Pair:
-    """Return a preset by its name.
+def pair_of(
+    pairs: Mapping[str, Pair],
+    name: str,
+    target: str = "",
+    assistant: str | None = None,
+    drafter: str | None = None,
+    *,
+    early_exit: int = 0,
+    compiled: str = "auto",
+) -> Pair:
+    """Return the preset of this name, or for OWN the pair of the user's models, to be run as `compiled` says. The other
+    arguments are those of `custom_pair`, which names further errors.
 
     Raises:
-        PlaygroundError: there is none of this name.
+        PlaygroundError: there is no pair of this name.
     """
-    if name not in pairs:
-        raise PlaygroundError(f"There is no pair {name!r}. There are: {', '.join(pairs)}.")
-    return pairs[name]
+    if name not in (*pairs, OWN):
+        raise PlaygroundError(f"There is no pair {name!r}. Choose one of {', '.join(pairs)}.")
+    pair = custom_pair(target, assistant, drafter, early_exit) if name == OWN else pairs[name]
+    return pair if compiled == "auto" else replace(pair, compiled=compiled)
 
 
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:

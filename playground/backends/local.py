@@ -59,15 +59,11 @@ class LocalBackend:
         store: a `ModelStore`, shared with other backends.
         dtype: see `resolve_dtype`; "auto" is the pair's.
         device: see `resolve_device`.
-        compiled: "on", "off", or "auto" for the pair's. All lanes are run the same way.
     """
 
-    def __init__(
-        self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto", compiled: str = "auto"
-    ) -> None:
+    def __init__(self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto") -> None:
         self._store, self._pair = store, pair
         self._format = {"dtype": dtype, "device": device}
-        self._compiled = pair.compiled if compiled == "auto" else compiled
         self._runners: Runners | None = None
         self._answers: dict[Request, tuple[int, ...]] = {}  # the last one only
         self._warmed: list[Lane] = []  # lanes since the number of threads was chosen
@@ -154,7 +150,7 @@ class LocalBackend:
     def runners(self, models: LoadedPair) -> Runners:
         """Returns the factory of the runners of all lanes."""
         if self._runners is None:
-            self._runners = Runners(wants_compiled(self._compiled, models.target.model.device))
+            self._runners = Runners(wants_compiled(self._pair.compiled, models.target.model.device))
         return self._runners
 
     def _choose_threads(self, models: LoadedPair) -> bool:

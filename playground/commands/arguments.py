@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +154,10 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
         PlaygroundError: both were given, there is no such pair, or nobody agreed to a large download.
     """
     how = getattr(options, "drafter", None)
-    pair = pair_of(options.pair, options.target, options.assistant, how, options.early_exit)
+    own = {"early_exit": options.early_exit, "compiled": options.compiled}
+    pair = pair_of(options.pair, options.target, options.assistant, how, **own)
     _agree_to_download(pair, options)
-    return pair if options.compiled == "auto" else replace(pair, compiled=options.compiled)
+    return pair
 
 
 def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:

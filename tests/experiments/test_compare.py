@@ -381,7 +381,7 @@ def test_a_stop_while_a_lane_is_compiled_ends_its_captures(store, monkeypatch):
     recorder = Recorder()
     monkeypatch.setattr(factory, "graphs_for", lambda device: Graphs("recorded", recorder))
     store = TinyStore(replace(store.target, static={}), store.assistant)
-    backend, request = LocalBackend(store, PAIR, compiled="on"), Request("The waves.", max_new_tokens=4)
+    backend, request = LocalBackend(store, replace(PAIR, compiled="on")), Request("The waves.", max_new_tokens=4)
     backend.warm_up(standard_lane(PAIR), request, lambda: recorder.captures >= 2)
     assert recorder.captures == 2
 

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from playground.errors import PlaygroundError
+from playground.presets import OWN
 from playground.settings import SETTINGS
-from playground.ui.compare.controls import OWN, CompareOptions, drafter_choices
+from playground.ui.compare.controls import CompareOptions, drafter_choices
 from tests.ui import fakes
 
 PAIRS = {"fake": fakes.PAIR}

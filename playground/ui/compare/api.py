@@ -21,10 +21,10 @@ from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.hosting.access import visitor
 from playground.hosting.turns import address_of
-from playground.presets import Pair
+from playground.presets import OWN, Pair
 from playground.settings import SETTINGS
 from playground.ui import rooms
-from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, CompareOptions
+from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, CompareOptions
 from playground.ui.compare.handlers import Handlers
 from playground.ui.past import VisibleHistory
 from playground.views import replay_file, stage

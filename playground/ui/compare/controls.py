@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
@@ -13,11 +13,10 @@ from gradio.components import Component
 from playground.backends.connect import Servers
 from playground.backends.kinds import programs
 from playground.drafting_methods import METHODS, help_for
-from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, lanes_of
 from playground.lane import asked as conversation
-from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
+from playground.presets import BESIDE, OWN, Pair, Prompt, drafters, kind_of, pair_of
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.preload import Fits
 from playground.ui.wiring import QUIET, picked
@@ -25,7 +24,6 @@ from playground.ui.wiring import QUIET, picked
 if TYPE_CHECKING:  # importing torch would double the memory of the process that opens traces
     from playground.models.fit import Fit
 
-OWN = "own"
 Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
 OF_A_PAIR = ("drafter", *PRESET)  # controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
@@ -70,14 +68,8 @@ class CompareOptions:
                 fit.
         """
         asked = {name: read(name, value) for name, value in {**DEFAULTS, **self.values}.items()}
-        if asked["pair"] == OWN:
-            pair = custom_pair(typed(asked["target"]), typed(asked["assistant"]), asked["drafter"])
-        elif asked["pair"] in pairs:
-            pair = pairs[asked["pair"]]
-        else:
-            raise PlaygroundError(f"There is no pair {asked['pair']!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        if asked["compiled"] != DEFAULTS["compiled"]:
-            pair = replace(pair, compiled=asked["compiled"])
+        target, assistant = (typed(asked[name]) if asked["pair"] == OWN else "" for name in ("target", "assistant"))
+        pair = pair_of(pairs, asked["pair"], target, assistant, asked["drafter"], compiled=asked["compiled"])
         request = conversation(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
         return pair, lanes_of(pair, asked, every=every), request
 

@@ -20,10 +20,10 @@ from playground.decoding import template
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
 from playground.models.store import Store
-from playground.presets import Pair
+from playground.presets import OWN, Pair
 from playground.settings import DRAFTING, SAMPLING, SETTINGS, differing
 from playground.trace import Trace
-from playground.ui.compare.controls import DEFAULTS, OWN, defaults_of, drafter_choices
+from playground.ui.compare.controls import DEFAULTS, defaults_of, drafter_choices
 from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, Named, filled
 
 

@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Decoders, Option, options_of
 from playground.experiments.work import Experiment
-from playground.presets import Pair, suites
+from playground.presets import Pair, pair_of, suites
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import drafter_choices
 from playground.ui.preload import Fits
@@ -83,8 +83,7 @@ def work_of(
     options: Any = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
     if not kind.pair:
         return *kind.work(options, None), values
-    check(values["pair"] in pairs, f"There is no pair {values['pair']!r}. Choose one of {', '.join(pairs)}.")
-    return *kind.work(options, Decoders.of(pairs[values["pair"]])), values
+    return *kind.work(options, Decoders.of(pair_of(pairs, values["pair"]))), values
 
 
 def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> Named:
