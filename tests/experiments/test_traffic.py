@@ -12,11 +12,9 @@ from playground import metrics, ranked, results
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.errors import PlaygroundError
-from playground.experiments import traffic_log
 from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.options import Decoders
-from playground.experiments.kinds.traffic import KIND, TrafficOptions
-from playground.experiments.traffic import traffic_result
+from playground.experiments.kinds.traffic import KIND, TrafficOptions, read_log, spread, traffic_result
 from playground.lane import LOCAL
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -48,7 +46,7 @@ def lines(*entries: object) -> str:
 
 
 def test_every_assistant_s_turn_is_asked_again_under_its_own_history():
-    log = traffic_log.load(lines(CHAT, SHARED), {"max_new_tokens": 8})
+    log = read_log(lines(CHAT, SHARED), {"max_new_tokens": 8})
     first, second, third = log.turns
     assert (log.conversations, [turn.question.category for turn in log.turns]) == (2, ["turn 1", "turn 2", "turn 1"])
     assert first.question.request.prompt == "The waves?" and first.question.request.system == "Be brief."
@@ -71,7 +69,7 @@ def test_every_assistant_s_turn_is_asked_again_under_its_own_history():
 def test_the_forms_of_a_log(text, tmp_path):
     path = tmp_path / "log.json"
     path.write_text(text)
-    assert traffic_log.load(str(path), {}).turns == traffic_log.load(text, {}).turns != ()
+    assert read_log(str(path), {}).turns == read_log(text, {}).turns != ()
 
 
 @pytest.mark.parametrize(
@@ -88,17 +86,17 @@ def test_the_forms_of_a_log(text, tmp_path):
 )
 def test_a_broken_line_is_named_and_skipped_or_refused(broken, sentence):
     text = lines(SHARED, broken, SHARED)
-    log = traffic_log.load(text, {})
+    log = read_log(text, {})
     assert len(log.turns) == 2
     assert len(log.problems) == 1 and sentence in log.problems[0]
     with pytest.raises(PlaygroundError, match=sentence.split(": ")[0]):
-        traffic_log.load(text, {}, "stop")
+        read_log(text, {}, "stop")
 
 
 @pytest.mark.parametrize("text", ["/no/such/log.jsonl", "[]", lines({"messages": [{"role": "user", "content": "x"}]})])
 def test_a_log_without_a_turn_is_refused(text):
     with pytest.raises(PlaygroundError, match="A log is JSON or JSON lines"):
-        traffic_log.load(text, {})
+        read_log(text, {})
 
 
 @pytest.fixture(scope="module")
@@ -187,8 +185,8 @@ def test_the_report_can_leave_out_all_text(tiny_folder):
 
 
 def test_a_sample_is_spread_over_the_log():
-    log = traffic_log.load(lines(*[SHARED] * 10), {})
-    assert len(traffic_log.spread(log.turns, 3)) == 3 and traffic_log.spread(log.turns, 0) == log.turns
+    log = read_log(lines(*[SHARED] * 10), {})
+    assert len(spread(log.turns, 3)) == 3 and spread(log.turns, 0) == log.turns
     options = TrafficOptions(log=lines(*[SHARED] * 10), sample=2)
     work, _ = KIND.work(options, Decoders.of(custom_pair("x", None)))
     assert (len(work.questions), len(work.turns)) == (2, 10)
@@ -239,5 +237,5 @@ def test_a_speed_up_by_depth_says_how_many_answers_it_has_until_they_are_enough_
 
 
 def test_a_log_of_twenty_conversations_is_read():
-    log = traffic_log.load(str(Path(__file__).parents[1] / "files" / "conversations.jsonl"), {})
+    log = read_log(str(Path(__file__).parents[1] / "files" / "conversations.jsonl"), {})
     assert (log.conversations, len(log.turns), log.problems) == (20, 30, ())

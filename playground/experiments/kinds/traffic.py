@@ -1,16 +1,26 @@
-"""The Traffic experiment: does speculation pay on the conversations of a log?"""
+"""The Traffic experiment: does speculation pay on the conversations of a log?
+
+A log is JSON or JSON lines. An entry has `messages` (OpenAI's chat completions, perhaps with `tools`, and with the
+answer in `choices`, under `response` or next to them), or `conversations` (ShareGPT). The messages may be under
+`request` or, as in files of OpenAI's Batch API, under `body`. Each assistant turn becomes a question with its real
+history. Before anything is decoded, the acceptance of drafters that read tokens or hidden states is estimated over the
+logged answers; the decoded turns then show how far the estimate is off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from playground import metrics, ranked
 from playground.backends.base import Backend
-from playground.errors import check
-from playground.experiments import traffic_log
-from playground.experiments.events import Watch
+from playground.conversation import Message, messages_of, read_tools, unwrapped
+from playground.errors import PlaygroundError, Stopped, check
+from playground.experiments import suite
+from playground.experiments.events import Progress, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import (
     ANSWER,
@@ -22,11 +32,143 @@ from playground.experiments.kinds.options import (
     TreeOptions,
     option,
 )
-from playground.experiments.questions import Question
-from playground.lane import Lane
+from playground.experiments.questions import OnError, Question
+from playground.lane import Lane, Request, label, together
+from playground.metrics.estimate import Counts, add_counts
 from playground.presets import Pair
-from playground.results import SuiteResult, TrafficResult
+from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
 from playground.settings import PRESET
+from playground.trace import Trace
+
+FORMS = (
+    "A log is JSON or JSON lines: entries with `messages` as OpenAI's chat completions have them, or with "
+    "`conversations` as ShareGPT has them."
+)
+NAMES = {
+    "user": ("human", "user"),
+    "assistant": ("gpt", "assistant", "chatgpt", "bing", "bard"),
+    "system": ("system",),
+    "tool": ("tool", "observation"),
+}  # ShareGPT's, by the role
+SHAREGPT = {name: role for role, names in NAMES.items() for name in names}
+MOST_TURNS = 4  # later ones are one category
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An assistant turn: its request, and the logged answer."""
+
+    question: Question
+    answer: Message
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log. `problems`: a sentence for each entry that was skipped."""
+
+    turns: tuple[Turn, ...]
+    conversations: int
+    problems: tuple[str, ...]
+
+
+def read_log(source: str, settings: Mapping[str, Any], on_error: OnError = "skip") -> Log:
+    """Reads a log.
+
+    Args:
+        source: a file, or the log itself.
+        settings: the other fields of each `Request`.
+        on_error: whether a broken entry ends the reading or is skipped.
+
+    Raises:
+        PlaygroundError: it cannot be read, holds no assistant's turn, or an entry is broken.
+    """
+    name, text = _text(source)
+    turns: list[Turn] = []
+    conversations, problems = 0, []
+    for where, entry in _entries(text):
+        try:
+            check(entry is not None, "this is not JSON.")
+            found = _turns(entry, settings, conversations)
+            check(bool(found), "it has no answer of the assistant to a question.")
+            turns += found
+            conversations += 1
+        except PlaygroundError as error:
+            problem = f"{name}, {where}: {error}"
+            check(on_error == "skip", f"{problem} {FORMS}")
+            problems.append(problem)
+    if not turns:
+        raise PlaygroundError(f"{name} holds no assistant's turn. {(problems or [''])[0]} {FORMS}".replace("  ", " "))
+    return Log(tuple(turns), conversations, tuple(problems))
+
+
+def _text(source: str) -> tuple[str, str]:
+    if source.lstrip().startswith(("{", "[")):
+        return "The log", source
+    path = Path(source).expanduser()
+    try:
+        return path.name, path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaygroundError(f"The log {path.name} cannot be read ({error}). {FORMS}") from None
+
+
+def _entries(text: str) -> Iterable[tuple[str, Any]]:
+    """Yields each entry's JSON with its position; None if it is no JSON."""
+    whole = _parsed(text)
+    if isinstance(whole, list) and not (whole and isinstance(whole[0], dict) and "role" in whole[0]):
+        return [(f"entry {number}", entry) for number, entry in enumerate(whole, start=1)]
+    if whole is not None:
+        return [("entry 1", {"messages": whole} if isinstance(whole, list) else whole)]
+    lines = enumerate(text.split("\n"), start=1)
+    return [(f"line {number}", _parsed(line)) for number, line in lines if line.strip()]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _turns(entry: Any, settings: Mapping[str, Any], conversation: int) -> list[Turn]:
+    entry = {"messages": entry} if isinstance(entry, list) else entry
+    check(isinstance(entry, dict), "this is neither an object nor a list of messages.")
+    request = unwrapped(entry)
+    messages = messages_of(_sharegpt(entry["conversations"]) if "conversations" in entry else _openai(request, entry))
+    tools = json.dumps(request["tools"]) if request.get("tools") else ""
+    read_tools(tools)
+    turns: list[Turn] = []
+    for at, answer in enumerate(messages):
+        if answer.role != "assistant" or not answer.text.strip() or at == 0 or messages[at - 1].role == "assistant":
+            continue
+        asked = Request.of(messages[:at], **{**settings, "tools": settings.get("tools") or tools})
+        number = len(turns) + 1
+        category = f"turn {number}" if number < MOST_TURNS else f"turn {MOST_TURNS} and later"
+        turns.append(Turn(Question(category, asked, conversation=conversation), answer))
+    return turns
+
+
+def _openai(request: Mapping[str, Any], entry: Mapping[str, Any]) -> list[Any]:
+    messages = request.get("messages")
+    check(isinstance(messages, list), "it has neither `messages` nor `conversations`.")
+    assert isinstance(messages, list)
+    response = entry.get("response") if isinstance(entry.get("response"), dict) else entry
+    assert response is not None
+    choices = (response["body"] if isinstance(response.get("body"), dict) else response).get("choices")
+    answers = [it["message"] for it in choices[:1] if isinstance(it, dict) and "message" in it] if choices else []
+    return [*messages, *answers]
+
+
+def _sharegpt(turns: Any) -> list[dict[str, Any]]:
+    check(isinstance(turns, list), "`conversations` should be a list.")
+    for number, turn in enumerate(turns, start=1):
+        known = isinstance(turn, dict) and turn.get("from") in SHAREGPT and isinstance(turn.get("value"), str)
+        check(known, f"turn {number} of `conversations` should have `from` (human or gpt) and `value`.")
+    return [{"role": SHAREGPT[turn["from"]], "content": turn["value"]} for turn in turns]
+
+
+def spread(turns: tuple[Turn, ...], most: int) -> tuple[Turn, ...]:
+    """Returns at most `most` of the turns, evenly from the first to the last; 0 means all."""
+    return turns if not most or len(turns) <= most else tuple(turns[i * len(turns) // most] for i in range(most))
 
 
 @dataclass(frozen=True)
@@ -41,15 +183,15 @@ class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, Draf
     )  # fmt: skip
     runs: int = option(1, "Runs", "runs of each turn in each lane", low=1, high=100, folded=True)
 
-    def read(self) -> traffic_log.Log:
+    def read(self) -> Log:
         """Reads the log.
 
         Raises:
             PlaygroundError: the log cannot be read, holds no turn, or has a broken line that is not to be skipped.
         """
-        check(bool(self.log.strip()), f"Give a log of conversations. {traffic_log.FORMS}")
+        check(bool(self.log.strip()), f"Give a log of conversations. {FORMS}")
         settings: dict[str, Any] = {name: getattr(self, name) for name in ANSWER}
-        return traffic_log.load(self.log, settings, self.on_error)
+        return read_log(self.log, settings, self.on_error)
 
     def broken_lines(self) -> list[str]:
         return list(self.read().problems)
@@ -62,7 +204,7 @@ class Traffic(OfPrompts):
     pair: Pair | None
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
-    turns: tuple[traffic_log.Turn, ...]
+    turns: tuple[Turn, ...]
     conversations: int
     skipped: tuple[str, ...] = ()
     estimate: bool = True
@@ -77,16 +219,91 @@ class Traffic(OfPrompts):
         return self.runs * (1 + len(self.lanes)) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> TrafficResult | None:
-        from playground.experiments import traffic  # importing it loads torch
-
-        return traffic.run(
-            baseline, self.lanes, self.turns, self.questions, backends, watch, conversations=self.conversations,
-            skipped=self.skipped, estimate=self.estimate, texts=self.texts, runs=self.runs, seed=self.seed,
-            record=record_at(self.record),
+        """Estimates acceptance, then decodes the questions like `suite.run`; None if it was stopped before a turn was
+        decoded."""
+        try:
+            counts = self._estimates(backends, watch) if self.estimate else {}
+        except Stopped:
+            return None
+        found = suite.run(
+            baseline, self.lanes, self.questions, backends, watch,
+            runs=self.runs, seed=self.seed, skip=True, record=record_at(self.record),
         )  # fmt: skip
+        if found is None:
+            return None
+        suite.check_ran(found)
+        turns = len(self.turns) or len(self.questions)
+        return traffic_result(found, counts, turns, self.conversations, self.skipped, texts=self.texts)
 
     def so_far(self) -> SuiteResult | None:
         return on_record(self.record)
+
+    def _estimates(self, backends: Mapping[str, Backend], watch: Watch) -> dict[str, Counts]:
+        """Estimates each lane that decodes greedily in this process and whose drafts can be made at all positions at
+        once."""
+        from playground.backends.local import LocalBackend  # imports torch
+
+        found: dict[str, Counts] = {}
+        for number, lane in enumerate(self.lanes):
+            backend = backends[lane.backend]
+            if not isinstance(backend, LocalBackend) or not self.turns[0].question.request.greedy:
+                continue
+            try:
+                backend.load(lane, watch.progress)
+            except PlaygroundError:
+                continue  # the suite leaves it out, and says why
+            of_turns = []
+            for at, turn in enumerate(self.turns):
+                part = (number + at / len(self.turns)) / len(self.lanes)
+                watch.progress(Progress(f"Estimating {together([lane])} on turn {at + 1} of {len(self.turns)}", part))
+                try:
+                    counts = backend.estimated(lane, turn.question.request, turn.answer)
+                except PlaygroundError:
+                    continue  # too long, or refused by the template; decoding it reports that
+                if counts is None:
+                    break
+                of_turns.append(counts)
+            if of_turns:
+                found[label(lane)] = add_counts(of_turns)
+        return found
+
+
+def traffic_result(
+    found: SuiteResult,
+    counts: Mapping[str, Counts],
+    turns: int,
+    conversations: int,
+    skipped: Sequence[str],
+    *,
+    texts: bool,
+) -> TrafficResult:
+    """Returns the result of a log: its suite by depth, the verdict, and the estimates by the lanes' labels."""
+    names = list(dict.fromkeys(row.lane for row in found.rows))
+    best = next(it for it in ranked.rank(found.rows) if it.lane != STANDARD)
+    in_lane: dict[str, list[Trace]] = {name: [] for name in names}
+    for trace in found.traces:
+        in_lane[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
+    depths = [LaneDepths(name, tuple(metrics.by_depth(traces))) for name, traces in in_lane.items()]
+    estimates = [
+        Estimated(name, it, it.tokens_per_pass, found.of(name).mean_accepted_length if name in names else None)
+        for name, it in counts.items()
+    ]
+    return TrafficResult(
+        suite=found if texts else _without_texts(found),
+        conversations=conversations,
+        turns=turns,
+        best=best.lane,
+        speedup=best.speedup,
+        interval=best.interval,
+        depths=tuple(depths),
+        estimates=tuple(estimates),
+        skipped=tuple(skipped if texts else (sentence.partition(": ")[0] for sentence in skipped)),
+    )
+
+
+def _without_texts(found: SuiteResult) -> SuiteResult:
+    blank = replace(found.request, prompt="…", history=(), system="", tools="")
+    return replace(found, request=blank, prompts=(), traces=())
 
 
 def _work(options: TrafficOptions, on: Decoders) -> tuple[Traffic, str]:
@@ -96,7 +313,7 @@ def _work(options: TrafficOptions, on: Decoders) -> tuple[Traffic, str]:
     work = Traffic(
         on.pair,
         lanes,
-        tuple(turn.question for turn in traffic_log.spread(log.turns, options.sample)),
+        tuple(turn.question for turn in spread(log.turns, options.sample)),
         log.turns if options.estimate else (),
         log.conversations,
         log.problems,
