@@ -10,7 +10,6 @@ from pathlib import Path
 
 from benchmarks import engines, parts
 from benchmarks.gpu import command as gpu
-from playground import results
 from playground.commands import run_command
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
 
@@ -47,9 +46,9 @@ def _add_speed(commands: argparse._SubParsersAction) -> None:
 def _speed(options: argparse.Namespace) -> None:
     check_writable(options.json)
 
-    def keep(result: results.BenchResult) -> None:
+    def keep(result: parts.BenchResult) -> None:
         if options.json:
-            write(options.json, json.dumps(results.to_json(result), indent=1))
+            write(options.json, json.dumps(result.to_json(), indent=1))
 
     failed = parts.run(
         chosen_pair(options),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,13 +20,14 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from benchmarks import cpu, launches, page
-from playground import metrics
+from playground import metrics, validation
 from playground.backends.local import LocalBackend
 from playground.decoding.clock import Clock
 from playground.decoding.contract import OBEYED, entries
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.export import SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request, assisted_lane, lanes_of, standard_lane
 from playground.models.load import STARTER, LoadedModel
 from playground.models.networks.early_exit import first_layers
@@ -34,8 +35,7 @@ from playground.models.quantised import precision
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_pairs, load_suites
 from playground.progress import Progress
-from playground.results import BenchResult, Measurement
-from playground.trace import Trace
+from playground.trace import Environment, Trace
 
 T = TypeVar("T")
 ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layers
@@ -44,6 +44,39 @@ LONG_TOKENS = 1000
 LONG_RUNS = 2
 ON_REQUEST = {"cpu", "launches"}  # parts that run only if they are named
 PRESETS_ALONE = {"page", "long", "start", "memory"}  # parts whose own process takes a preset by its name
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
+    the same tokens; None if that is not compared. `traces`: our runs; files leave them out."""
+
+    what: str
+    values: tuple[float, ...]
+    median: float
+    unit: str = "×"
+    identical: bool | None = None
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What the parts measured, and where."""
+
+    environment: Environment
+    results: tuple[Measurement, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the result as data for JSON, without the traces."""
+        results = [asdict(replace(result, traces=())) for result in self.results]
+        return {"schema_version": SCHEMA_VERSION, "kind": "bench", **asdict(self), "results": results}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> BenchResult:
+        """Reads the data that `to_json` made, in this or an earlier release."""
+        where = data["environment"]
+        environment = where if "schema_version" in data else environment_from_1(where)
+        return validation.read(cls, {**data, "environment": environment}, extra="ignore")
 
 
 def run(

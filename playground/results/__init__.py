@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from typing import Any
 
 from playground import validation
-from playground.errors import PlaygroundError, check
+from playground.errors import check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.results.experiments import (
-    BenchResult,
     Differing,
     Estimated,
     LaneCheck,
     LaneDepths,
     LoadResult,
     LosslessResult,
-    Measurement,
     Point,
     Predicted,
     Recommendation,
@@ -38,11 +35,8 @@ from playground.results.suite import (
 )
 
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult
-Result = OfSuites | LosslessResult | LoadResult | BenchResult
-CHOOSE = (
-    "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance, load or of "
-    "`python -m benchmarks speed` wrote."
-)
+Result = OfSuites | LosslessResult | LoadResult
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance or load wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
@@ -50,7 +44,6 @@ KINDS: dict[str, type] = {
     "recommend": Recommendation,
     "traffic": TrafficResult,
     "load": LoadResult,
-    "bench": BenchResult,
     "depth": SweepResult,  # the files of earlier releases, in which these were kinds of their own
     "acceptance": SweepResult,
 }
@@ -62,19 +55,6 @@ def to_json(result: Result) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "kind": kind, **_without_traces(asdict(result))}
 
 
-def load(text: str | bytes) -> Result:
-    """Read a file of results, of this or an earlier release.
-
-    Raises:
-        PlaygroundError: it is not JSON, not such a file, or of a newer schema version.
-    """
-    try:
-        data = json.loads(text, parse_constant=str)
-    except (ValueError, RecursionError):
-        raise PlaygroundError(f"This file is not JSON. {CHOOSE}") from None
-    return from_json(data)
-
-
 def from_json(data: Any) -> Result:
     """Read the data that `to_json` made, in this or an earlier release.
 
@@ -82,9 +62,9 @@ def from_json(data: Any) -> Result:
         PlaygroundError: the data is no result, or of a newer schema version.
     """
     named = isinstance(data, dict) and data.get("kind") in KINDS
-    older = isinstance(data, dict) and "kind" not in data and bool({"rows", "results"} & set(data))
+    older = isinstance(data, dict) and "kind" not in data and "rows" in data
     check(named or older, f"This file holds no results. {CHOOSE}")
-    kind = data.get("kind", "suite" if "rows" in data else "bench")
+    kind = data.get("kind", "suite")
     if "schema_version" not in data:
         check(isinstance(data.get("environment"), dict), "This file holds no results: it names no machine.")
         data = _from_version_1(data)

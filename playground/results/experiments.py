@@ -10,7 +10,7 @@ from playground.metrics import load as under_load
 from playground.metrics.depth import DepthFigures
 from playground.metrics.estimate import Counts
 from playground.results.suite import Failure, Interval, SuiteResult, Summary
-from playground.trace import Environment, Trace
+from playground.trace import Environment
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,6 @@ def rates_of(suite: SuiteResult) -> tuple[Point, ...]:
         Point(lane.forced_rates[0], label(lane), tuple(it for it in suite.summaries if it.lane == label(lane)))
         for lane in suite.lanes[1:]
     )
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
-    the same tokens; None if that is not compared. `traces`: our runs; files leave them out."""
-
-    what: str
-    values: tuple[float, ...]
-    median: float
-    unit: str = "×"
-    identical: bool | None = None
-    traces: tuple[Trace, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -237,11 +224,3 @@ class LoadResult:
     def failed(self) -> bool:
         """True where a request failed."""
         return bool(self.failures)
-
-
-@dataclass(frozen=True)
-class BenchResult:
-    environment: Environment
-    results: tuple[Measurement, ...]
-
-    failed = False

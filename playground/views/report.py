@@ -50,7 +50,7 @@ def of(result: Result | Comparison) -> Report:
     Raises:
         PlaygroundError: the kind has none.
     """
-    raise PlaygroundError("A benchmark has no report: its file is all there is.")
+    raise PlaygroundError("This kind of result has no report: its file is all there is.")
 
 
 def text(report: Report, *, folded: bool = False) -> str:

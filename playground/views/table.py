@@ -114,4 +114,4 @@ def lines(result: Any) -> Iterable[dict[str, Any]]:
     Raises:
         PlaygroundError: it has none.
     """
-    raise PlaygroundError("A benchmark has no lines for a spreadsheet.")
+    raise PlaygroundError("This kind of result has no lines for a spreadsheet.")

@@ -52,7 +52,7 @@ def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatc
     text = report.text(report.of(found))
     assert "By depth" in text and "4 turns of one conversation" in text
     data = results.to_json(found)
-    assert results.load(json.dumps(data)) == replace(found, suite=replace(found.suite, traces=()))
+    assert results.from_json(json.loads(json.dumps(data))) == replace(found, suite=replace(found.suite, traces=()))
     older = {key: data[key] for key in ("schema_version", "suite", "depths")} | {"until": 800, "stops": None}
     assert results.from_json({"kind": "depth", **older}) == results.from_json(data)
 

@@ -63,7 +63,7 @@ def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):
     assert view.table(result).markdown().count("FAIL, lossy rule") == 3
     assert view.headline(result).startswith("No difference found: 2 drafters, 2 prompts, ")
     assert view.headline(result).endswith("sampled tokens. Of 3 lanes wrong on purpose, 3 were caught.")
-    assert results.load(json.dumps(results.to_json(result))) == result
+    assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
 
 
 @pytest.fixture

@@ -38,7 +38,9 @@ def test_a_lookahead_of_0_is_no_drafter_and_every_value_runs_on_the_same_prompts
     assert result.points[0].overall.overall == 1
     assert sum(point.best for point in result.points) == 1
     assert len(result.suite.rows) == 2 * 3
-    assert results.load(json.dumps(results.to_json(result))) == replace(result, suite=replace(result.suite, traces=()))
+    assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == replace(
+        result, suite=replace(result.suite, traces=())
+    )
     assert view.FALLS in view.findings(result)
     assert view.by_category(result).columns == ("lookahead", "qa", "rag", "all")
     assert view.by_position(result).columns[:2] == ("lookahead", "1")
@@ -147,7 +149,7 @@ def test_lookaheads_are_predicted_from_the_deepest_run_of_all_prompts(tiny_folde
         point.predicted.tokens_per_pass for point in result.points
     )
     assert view.by_value(result).columns[3] == "predicted"
-    assert results.load(json.dumps(results.to_json(result))).points == result.points
+    assert results.from_json(json.loads(json.dumps(results.to_json(result)))).points == result.points
 
 
 def test_none_can_be_the_best():

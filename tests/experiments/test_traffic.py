@@ -169,7 +169,7 @@ def test_lookups_are_estimated_and_the_estimate_is_held_against_decoding(found):
 
 
 def test_the_result_survives_its_file(found):
-    again = results.load(json.dumps(results.to_json(found)))
+    again = results.from_json(json.loads(json.dumps(results.to_json(found))))
     assert again == replace(found, suite=replace(found.suite, traces=()))
 
 
