@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
+from transformers import PreTrainedTokenizerBase
 
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, check
@@ -34,9 +35,6 @@ from playground.models.fit import Fit
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import BESIDE, Pair
 from playground.progress import Progress
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +73,9 @@ def seconds(work: Work) -> int:
     return round(min(MOST_S, START_S + LANE_S * len(work.lanes) + TOKEN_S * work.tokens))
 
 
-class Held:
-    """The models of several pairs, with all of their drafters, put on the device at once. Replaces the page's
-    `ModelStore`. It must be made on the main thread.
+class Held(ModelStore):
+    """The models of several pairs, with all of their drafters, put on the device at once. It must be made on the main
+    thread.
 
     Attributes:
         pairs: those of PAIRS that could be loaded.
@@ -89,10 +87,10 @@ class Held:
     """
 
     def __init__(self, pairs: Mapping[str, Pair]) -> None:
+        super().__init__()
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would fill the device from threads
         self.pairs: dict[str, Pair] = {}
         self.problems: list[str] = []
-        self.current: Pair | None = None
         self._loaded: dict[tuple[str, str], LoadedPair] = {}  # by pair and drafter
         self._stores: list[ModelStore] = []
         for pair in (pairs[name] for name in PAIRS if name in pairs):
@@ -121,7 +119,7 @@ class Held:
         self.current = pair
         return self._loaded[pair.name, drafter]
 
-    def fit(self, pair: Pair) -> Fit:
+    def fit(self, pair: Pair, device: str = "auto") -> Fit:
         """Returns READY, because there is no device here whose memory could be checked."""
         return READY
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from traceback import clear_frames
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -40,29 +40,6 @@ class LoadedPair:
     pair: Pair
     target: LoadedModel
     drafting: LoadedModel | LoadedDrafter | None = None
-
-
-class Store(Protocol):
-    """The part of a `ModelStore` that the page uses."""
-
-    @property
-    def current(self) -> Pair | None: ...
-
-    def get(
-        self,
-        pair: Pair,
-        *,
-        drafter: str,
-        dtype: str = "auto",
-        device: str = "auto",
-        progress: Callable[[Progress], None],
-    ) -> LoadedPair: ...
-
-    def fit(self, pair: Pair) -> Fit: ...
-
-    def sampling_defaults(self, name: str) -> dict[str, float]: ...
-
-    def tokenizer(self, name: str) -> PreTrainedTokenizerBase | None: ...
 
 
 class ModelStore:

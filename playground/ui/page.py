@@ -15,7 +15,7 @@ from playground.experiments.session import Session
 from playground.hosting.access import Access
 from playground.hosting.page_head import PageHead, QuietBlocks
 from playground.hosting.request_filter import RequestFilter, SizeLimits
-from playground.models.store import Store
+from playground.models.store import ModelStore
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
 from playground.ui import panels, rooms
@@ -52,7 +52,7 @@ BLUE = gr.themes.Color(
 
 
 def build(
-    store: Store,
+    store: ModelStore,
     pairs: dict[str, Pair],
     default: Pair,
     examples: Sequence[Prompt],

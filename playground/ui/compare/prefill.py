@@ -19,7 +19,7 @@ from gradio.events import Dependency
 from playground.decoding import template
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
-from playground.models.store import Store
+from playground.models.store import ModelStore
 from playground.presets import OWN, Pair
 from playground.settings import DRAFTING, SAMPLING, SETTINGS, differing
 from playground.trace import Trace
@@ -158,7 +158,7 @@ def sampling_sentence(differ: Mapping[str, float]) -> str:
 SAYS = SETTINGS["template"].help
 
 
-def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: Store) -> None:
+def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: ModelStore) -> None:
     """Reads the chat template when Advanced is unfolded, because the process that reads it takes seconds to start."""
 
     models = Gathered([parts["pair"], parts["target"]])
@@ -170,7 +170,7 @@ def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: St
     models.after(parts["more"].expand).then(describe, models.input, parts["template"], **UNBOUNDED)
 
 
-def template_sentence(store: Store, target: str) -> str:
+def template_sentence(store: ModelStore, target: str) -> str:
     """Says which variables the target's chat template reads."""
     tokenizer = store.tokenizer(target)
     if tokenizer is None:

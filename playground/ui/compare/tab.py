@@ -17,7 +17,7 @@ from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.hosting.turns import address_of
-from playground.models.store import Store
+from playground.models.store import ModelStore
 from playground.presets import Pair, Prompt
 from playground.settings import SETTINGS
 from playground.ui import panels
@@ -64,7 +64,7 @@ class LoadedModels:
     def __init__(
         self,
         parts: Parts,
-        store: Store,
+        store: ModelStore,
         pairs: Mapping[str, Pair],
         preload: Preload,
         fits: Fits,
