@@ -14,7 +14,6 @@ Greedy requests are drafted by argmax; for sampled requests the model samples wi
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Sequence
 
 import torch
@@ -36,9 +35,6 @@ class AssistantBranches(Branches):
             assistant's surplus ids are never drafted, and ids that it lacks have q = 0.
     """
 
-    deepest = sys.maxsize
-    confidence: torch.Tensor | None = None
-
     def __init__(self, assistant: Runner, vocab_size: int) -> None:
         assistant.prepare()
         self.draft_ids = torch.arange(min(assistant.vocab_size, vocab_size), device=assistant.device)
@@ -57,12 +53,6 @@ class AssistantBranches(Branches):
 
     def _logits(self, ids: Sequence[int] | torch.Tensor) -> torch.Tensor:
         return self._assistant.forward(ids, keep=1)[:, : len(self.draft_ids)]
-
-    def end(self) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
 
     def prepare(self) -> None:
         self._assistant.prepare()

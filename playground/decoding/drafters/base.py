@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -139,7 +140,9 @@ class Drafter(Protocol):
         samples."""
 
     def commit(self, length: int) -> None:
-        """Rolls back to the first `length` tokens of the last `ids` and its draft, which are now committed."""
+        """Rolls back to the first `length` tokens of the last `ids` and its draft, which are now committed. By default
+        nothing: a lookup reads only what was accepted."""
+        return None
 
     def prepare(self) -> None:
         """Prepares the next draft, after other lanes may have used the same models. Must be called where nothing is
@@ -153,7 +156,7 @@ class Drafter(Protocol):
 
 
 class Branches(Protocol):
-    """Gives logits for drafts, one position after another.
+    """Gives logits for drafts, one position after another. The defaults are those of a network without limits.
 
     Attributes:
         draft_ids: (draft vocabulary,), the token id of each column of the logits. The vocabulary may grow from one
@@ -165,13 +168,14 @@ class Branches(Protocol):
     """
 
     draft_ids: torch.Tensor
-    deepest: int
-    context: int
-    confidence: torch.Tensor | None
+    deepest: int = sys.maxsize
+    context: int = sys.maxsize
+    confidence: torch.Tensor | None = None
 
     @property
     def cache_bytes(self) -> int:
-        """The size of the network's KV cache in bytes."""
+        """The size of the network's own KV cache in bytes."""
+        return 0
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be
@@ -183,10 +187,12 @@ class Branches(Protocol):
 
     def end(self) -> None:
         """Ends the draft."""
+        return None
 
     def commit(self) -> None:
         """Ends a round. Must be called once a round while the text is shorter than `context`, after the target's own
         roll-back."""
+        return None
 
     def prepare(self) -> None:
         """Implements `Drafter.prepare`."""
@@ -215,9 +221,6 @@ class NoDrafter(Drafter):
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         return NOTHING
-
-    def commit(self, length: int) -> None:
-        pass
 
     def rewind(self, length: int) -> int:
         return length

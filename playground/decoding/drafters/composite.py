@@ -75,9 +75,6 @@ class GrammarDrafter(Drafter):
         forced = self._grammar.forced()[: max(k, 0)]
         return Draft(forced, [1.0] * len(forced), forced=len(forced)) if forced else NOTHING
 
-    def commit(self, length: int) -> None:
-        pass  # the loop advances the grammar
-
     def rewind(self, length: int) -> int:
         return length
 

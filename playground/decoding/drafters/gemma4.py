@@ -8,7 +8,6 @@ accepted token.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import torch
@@ -26,10 +25,6 @@ class Gemma4Branches(Branches):
     Args:
         target: the decode loop's runner, which is set to collect hidden states and to share its keys and values.
     """
-
-    deepest = sys.maxsize
-    confidence: torch.Tensor | None = None
-    cache_bytes = 0  # it reads the target's
 
     def __init__(self, assistant: Gemma4Assistant, target: Runner) -> None:
         target.watch([-1])
@@ -55,9 +50,6 @@ class Gemma4Branches(Branches):
         tokens = to_device(ids, hidden.device)
         logits, self._hidden = self._assistant(tokens, hidden, self._kv, position=self._target.length)
         return logits
-
-    def end(self) -> None:
-        pass
 
     def commit(self) -> None:
         self._rewound = False

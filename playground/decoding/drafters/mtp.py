@@ -15,7 +15,6 @@ After the last layer's token, the last layer continues recursively.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -44,9 +43,6 @@ class MtpBranches(Branches):
         target: the decode loop's runner. Its hidden states are watched, and it makes the runner of the layer.
         layers: the target's layers whose hidden states are read, in the form of `Runner.watch`.
     """
-
-    deepest = sys.maxsize
-    confidence: torch.Tensor | None = None
 
     def __init__(self, layer: RecursiveLayer, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids, self.context = layer.draft_ids, context_of(layer.config)
@@ -125,9 +121,6 @@ class NativeBranches(Branches):
     Args:
         target: the decode loop's runner, whose hidden states are watched.
     """
-
-    deepest = sys.maxsize
-    confidence: torch.Tensor | None = None
 
     def __init__(self, layers: NativeLayers, target: Runner) -> None:
         self.draft_ids, self.context = layers.draft_ids, context_of(layers.config)

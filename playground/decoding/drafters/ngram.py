@@ -43,9 +43,6 @@ class NgramDrafter(Drafter):
                     self._follows[tuple(ids[end - n : end])] = end
         self._indexed = len(ids) - 1
 
-    def commit(self, length: int) -> None:
-        pass  # only accepted tokens are ever indexed
-
     def rewind(self, length: int) -> int:
         """Clears the index, which holds only the last position of each n-gram and so cannot be rolled back."""
         self._follows.clear()

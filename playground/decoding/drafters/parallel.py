@@ -16,7 +16,6 @@ Verification is exact for all of them; Medusa's lossy "typical acceptance" is no
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -41,18 +40,12 @@ class ParallelBranches(Branches, ABC):
     `positions`: (deepest, draft vocabulary), the logits of all positions of the draft.
     """
 
-    context = sys.maxsize
-    confidence: torch.Tensor | None = None
     positions: torch.Tensor
 
     def __init__(self, draft_ids: torch.Tensor, deepest: int) -> None:
         self.draft_ids = draft_ids
         self.deepest = deepest
         self._position = 0
-
-    @property
-    def cache_bytes(self) -> int:
-        return 0
 
     @abstractmethod
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
@@ -70,16 +63,6 @@ class ParallelBranches(Branches, ABC):
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         self._position += 1
         return self.positions[self._position].expand(len(ids), -1)
-
-    def end(self) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
-
-    @abstractmethod
-    def rewind(self, length: int) -> int:
-        """Implements `Drafter.rewind`."""
 
 
 class HiddenParallelBranches(ParallelBranches):

@@ -29,9 +29,6 @@ class SuffixDrafter(Drafter):
             return NOTHING
         return copied(ids, next_, k)
 
-    def commit(self, length: int) -> None:
-        pass  # only accepted tokens are ever added
-
     def rewind(self, length: int) -> int:
         self._seen = SuffixAutomaton()
         return length

@@ -98,9 +98,6 @@ class UniversalDrafter(Drafter):
         drafted = drafted[:k]
         return Draft(drafted, q[: len(drafted)])
 
-    def commit(self, length: int) -> None:
-        pass  # the next sequence shows what was accepted
-
     def prepare(self) -> None:
         self._model.prepare()
 

@@ -25,7 +25,6 @@ class WalkedBranches(Branches):
     def __init__(self, network: Walked, target: Runner) -> None:
         self.draft_ids = network.draft_ids
         self.deepest, self.context = network.drafts, context_of(network.config)
-        self.confidence: torch.Tensor | None = None
         self._network = network
         self._hidden = HiddenStates(target, network.layers)
         self._block = target.block(network)
