@@ -100,14 +100,14 @@ ALL = (
         label="Prompt lookup",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
-        builder=f"{DRAFTERS}.ngram:build",
+        builder=f"{DRAFTERS}.lookup:build",
     ),
     DraftingMethod(
         "suffix",
         label="Suffix lookup",
         needs="nothing",
         paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
-        builder=f"{DRAFTERS}.suffix:build",
+        builder=f"{DRAFTERS}.lookup:build_suffix",
     ),
     DraftingMethod(
         "grammar",

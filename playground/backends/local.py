@@ -39,11 +39,10 @@ from playground.lane import Lane, Request
 from playground.metrics.estimate import Counts
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
-from playground.models.device import device_name, ran_out_of_memory
+from playground.models.device import COST, device_name, is_spread, ran_out_of_memory
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
 from playground.models.sizing import experts, weights_bytes
-from playground.models.spread import COST, is_spread
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.progress import Progress

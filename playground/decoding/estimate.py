@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from playground.decoding.drafters.hidden import TextVocabulary
-from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.runners.buffers import additive
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler

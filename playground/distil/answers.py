@@ -14,8 +14,9 @@ from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokeniz
 from playground.decoding.runners.cache import growing_cache
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.text import chat_ids
-from playground.distil.prompts import Messages
 from playground.models.attention import decoder_of
+
+Messages = list[dict[str, str]]
 
 CHOICES = 8  # likeliest tokens of the target's distribution that are stored for each token
 COLUMNS = 64  # columns of a batch's prompts that go through the target at once

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import torch
+import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from playground.distil.answers import Answer, plain_text, prompt_ids, write
-from playground.distil.prompts import Messages, Templates
+from playground import ROOT
+from playground.distil.answers import Answer, Messages, plain_text, prompt_ids, write
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 
@@ -190,3 +192,64 @@ def own_questions(target: LoadedModel, count: int, rng: random.Random) -> list[M
     )
     texts = (plain_text(target.tokenizer, it.ids[it.prompt_length :]).strip() for it in written)
     return [[{"role": "user", "content": text}] for text in texts if text]
+
+
+TEMPLATES = ROOT / "presets" / "distil" / "prompts.yaml"
+WORD = re.compile(r"\{([a-z]+)(\d?)\}")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+TEXT_CHARACTERS = (600, 1200, 2400, 3600)  # limits of a prompt's texts together, one drawn uniformly for each prompt
+FALLBACK_TEXT = (
+    "The sea was calm that morning, and the old harbor town was just waking up. Fishermen mended their nets."
+)
+
+
+class Templates:
+    """Draws conversations that end with a user's turn.
+
+    Raises:
+        KeyError: a template names a word list that the file does not hold.
+    """
+
+    def __init__(self, path: Path = TEMPLATES) -> None:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        self.kinds: dict[str, list[str | list[str]]] = data["kinds"]
+        self.words: dict[str, list[str]] = data["words"]
+
+    def draw(self, rng: random.Random, texts: Sequence[str] = ()) -> Messages:
+        """Draws one conversation. All kinds are equally likely. `texts`: the source of `{text}`; neighbours are joined
+        where a long text is needed."""
+        template = rng.choice(self.kinds[rng.choice(sorted(self.kinds))])
+        turns = template if isinstance(template, list) else [template]
+        words: dict[str, str] = {}
+        of_texts = {place[0] for turn in turns for place in WORD.finditer(turn) if place[1] == "text"}
+        characters = rng.choice(TEXT_CHARACTERS) // max(1, len(of_texts))
+
+        def fill(place: re.Match[str]) -> str:
+            if place[0] not in words:
+                words[place[0]] = self._word(place[1], rng, texts, characters, set(words.values()))
+            return words[place[0]]
+
+        filled = [WORD.sub(fill, turn) for turn in turns]
+        return [{"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(filled)]
+
+    def _word(self, name: str, rng: random.Random, texts: Sequence[str], characters: int, taken: set[str]) -> str:
+        if name in ("text", "sentence"):
+            text = _text(rng, texts, characters)
+            return rng.choice(SENTENCE_END.split(text)) if name == "sentence" else text
+        if name == "n":
+            return str(rng.randint(2, 99))
+        if name == "big":
+            return str(rng.randint(100, 9999))
+        return rng.choice([word for word in self.words[name] if word not in taken])
+
+
+def _text(rng: random.Random, texts: Sequence[str], characters: int) -> str:
+    """Joins neighbouring texts from a random one on; the last is cut."""
+    if not texts:
+        return FALLBACK_TEXT
+    start, joined = rng.randrange(len(texts)), ""
+    for text in texts[start:]:
+        joined += f"{text.strip()}\n\n"
+        if len(joined) > characters:
+            break
+    return joined[:characters].strip()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import psutil
 import torch
+from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.cpu.int4 import multiplies_blocks
@@ -129,3 +131,31 @@ def device_name(device: torch.device) -> str:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+# A model that is too large for one GPU is spread over all of them: accelerate puts whole layers on each, and moves what
+# goes from one to the next. Never tried on two real GPUs.
+FIRST, OTHERS = 0.7, 0.9  # shares of free memory that weights may take; logits and drafter are on the first GPU
+COST = (
+    "Its layers lie on several GPUs, of which one computes while the others wait; its passes are not compiled, and "
+    "drafters that read its hidden states cannot be used."
+)
+
+
+def room(device: torch.device) -> dict[Any, int]:
+    """Returns the bytes of weights that each GPU can take, by its number; none where `device` names one, or there is
+    only one."""
+    count = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
+    if count < 2:
+        return {}
+    return {i: int((OTHERS if i else FIRST) * free_bytes(torch.device("cuda", i))) for i in range(count)}
+
+
+def needs_several(weights: float, device: torch.device) -> bool:
+    """True where so many bytes of weights are too many for one GPU, and not for all together."""
+    return sum(room(device).values()) >= weights > free_bytes(device)
+
+
+def is_spread(model: PreTrainedModel) -> bool:
+    """True where accelerate has put a model's layers on several devices."""
+    return len(set(getattr(model, "hf_device_map", {}).values())) > 1

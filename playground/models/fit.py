@@ -11,11 +11,10 @@ import torch
 
 from playground.errors import PlaygroundError
 from playground.format import gigabytes
-from playground.models.device import BITS, free_bytes, resolve_device, resolve_dtype
+from playground.models.device import BITS, COST, free_bytes, needs_several, resolve_device, resolve_dtype
 from playground.models.fetch import hub, starter
 from playground.models.load import STARTER
 from playground.models.quantised import STORED
-from playground.models.spread import COST, needs_several
 from playground.presets import NATIVE, Pair, folder_of
 
 LARGE = 1e9  # a download of at least so many bytes needs the user's consent

@@ -34,7 +34,7 @@ from playground.models.attention import attend_by_groups
 from playground.models.cpu.int4 import has_blocks, has_int4, put_blocks
 from playground.models.cpu.packed import pack, worth_packing
 from playground.models.cpu.threads import tensors_apart
-from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_of_memory
+from playground.models.device import HALF, choose_kernels, free_bytes, is_spread, needs_several, ran_out_of_memory, room
 from playground.models.fetch import hub, shipped, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import DEVICES, PEAK, fuse_and_join
@@ -47,7 +47,6 @@ from playground.models.quantised import (
     stored_bits,
 )
 from playground.models.sizing import BYTES, check_config, within_files
-from playground.models.spread import is_spread, needs_several, room
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.settings import SAMPLING, SETTINGS

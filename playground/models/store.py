@@ -17,12 +17,19 @@ from playground.drafting_methods import METHODS, DraftingMethod
 from playground.errors import check
 from playground.models.cpu.packed import is_packed, lay_out, pack
 from playground.models.cpu.threads import tensors_apart
-from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
+from playground.models.device import (
+    COST,
+    free_bytes,
+    is_spread,
+    keeps_blocks,
+    resolve_device,
+    resolve_dtype,
+    weight_bits,
+)
 from playground.models.fit import Fit, check_before_fetching, fits, is_here
 from playground.models.fused import fuse_and_join
 from playground.models.load import LoadedDrafter, LoadedModel, load, sampling_defaults
 from playground.models.sizing import weights_bytes
-from playground.models.spread import COST, is_spread
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 

@@ -10,8 +10,7 @@ from transformers import GenerationConfig
 from benchmarks.launches import Counter, of_rounds
 from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import NoDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner

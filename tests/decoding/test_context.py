@@ -11,7 +11,7 @@ from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 from playground.decoding import estimate
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner

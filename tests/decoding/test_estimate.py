@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from playground.decoding import estimate
 from playground.decoding import estimate as drafts_at
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.lane import Lane
 from playground.metrics.estimate import Counts, add_counts

@@ -18,8 +18,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDr
 from playground.decoding.drafters.base import NOTHING, NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.sampling import Sampler, whole
 from playground.drafting_methods import METHODS as DRAFTING_METHODS

@@ -9,7 +9,7 @@ from transformers import Llama4ForCausalLM, Llama4TextConfig
 from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.lane import Lane

@@ -7,7 +7,7 @@ import torch
 from transformers import Phi3Config, Phi3ForCausalLM
 
 from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.runners.eager import seam
 from tests.decoding.fakes import ScriptedDrafter
 from tests.decoding.real import ENDS, SIZES, V, generated, ids_of, rounds_of

@@ -9,7 +9,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant, MemoryCap, lookahead_for
 from playground.decoding.loop import decode

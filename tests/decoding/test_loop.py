@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from playground.decoding import clock, loop
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.lookahead import Confidence, Constant, Heuristic
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler

@@ -10,7 +10,7 @@ from playground.decoding import parity_check
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.parity_check import COARSE, FINE, Proof, prove, prove_assistant
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners

@@ -15,9 +15,8 @@ from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDr
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.drafters.parallel import PardBranches
-from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.prefix_cache import CachedPrefix, shared

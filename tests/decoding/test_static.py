@@ -18,8 +18,8 @@ from playground.decoding.clock import Clock
 from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.mtp import MtpBranches
-from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners import buffers as widths
 from playground.decoding.runners import static_network
 from playground.decoding.runners.buffers import WIDTHS, Inputs

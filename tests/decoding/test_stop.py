@@ -18,7 +18,7 @@ from playground.conversation import Message
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode

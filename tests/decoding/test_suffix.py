@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.decoding.drafters.suffix import SuffixAutomaton, SuffixDrafter
+from playground.decoding.drafters.lookup import SuffixAutomaton, SuffixDrafter
 from tests.decoding.fakes import GREEDY
 
 

@@ -8,8 +8,7 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.runners.eager import EagerRunner
 from tests.decoding.real import FAMILIES, V, generated, ids_of, prompts, rounds_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from playground.decoding.drafters.base import Branches, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import WIDTH, TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode

@@ -12,7 +12,7 @@ from playground.decoding import sampling
 from playground.decoding.chain_rules import kept_of, speculative_sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.sampling import Sampler
 from playground.decoding.verify import decide, follow
 from playground.lane import Request

@@ -18,7 +18,7 @@ from transformers import (
 
 from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NoDrafter
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.runners import fast_paths
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.fast_paths import Paths

@@ -32,11 +32,11 @@ def deep(tiny_tokenizer) -> LoadedModel:
 def work(target, tmp_path_factory):
     """A folder with the target's answers. Texts to work on are short: of the tiny tokenizer's tokens a long one has so
     many that little else would be learned from."""
-    from playground.distil import prompts
+    from playground.distil import collect
     from playground.distil.recipe import write_answers
 
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompts, "TEXT_CHARACTERS", (600,))
+        patch.setattr(collect, "TEXT_CHARACTERS", (600,))
         write_answers(target, folder, tokens=3_000, batch=32, seed=0)
     return folder

@@ -11,7 +11,7 @@ import yaml
 
 from playground.distil import collect
 from playground.distil.answers import CHOICES, loops, write
-from playground.distil.prompts import PLACE, TEMPLATES, Templates
+from playground.distil.collect import TEMPLATES, WORD, Templates
 from playground.errors import PlaygroundError
 from playground.models.attention import GROUPED
 
@@ -96,13 +96,13 @@ def test_a_damaged_shard_is_named(target, tmp_path):
 
 def test_every_template_can_be_filled_and_ends_with_the_user():
     data = yaml.safe_load(TEMPLATES.read_text(encoding="utf-8"))
-    named = {name for turns in data["kinds"].values() for turn in turns for name, _ in PLACE.findall(str(turn))}
+    named = {name for turns in data["kinds"].values() for turn in turns for name, _ in WORD.findall(str(turn))}
     assert named <= data["words"].keys() | {"n", "big", "text", "sentence"}
     rng, templates = random.Random(0), Templates()
     for _ in range(500):
         messages = templates.draw(rng, ["One. Two."])
         assert messages[-1]["role"] == "user"
-        assert not any(PLACE.search(message["content"]) for message in messages)
+        assert not any(WORD.search(message["content"]) for message in messages)
 
 
 def test_passages_are_worked_on(target, tmp_path):

@@ -20,10 +20,10 @@ PLAN = Plan(tokens=512, batch=256, learning_rate=5e-3, evaluations=2)
 
 
 def answered(deep, folder, tokens, batch=32):
-    from playground.distil import prompts
+    from playground.distil import collect
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompts, "TEXT_CHARACTERS", (600,))
+        patch.setattr(collect, "TEXT_CHARACTERS", (600,))
         write_answers(deep, folder, tokens=tokens, batch=batch, seed=0)
     return folder
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from playground.distil import report
-from playground.distil.report import TrainingReport
+from playground.distil import train
+from playground.distil.train import TrainingReport
 
 LOG = [{"tokens": 400, "accepted": [0.5, 0.25], "mean_accepted_length": 1.75}]
 
 
 def test_the_page_shows_the_run_and_stops_reloading_at_its_end(tmp_path, monkeypatch):
     clock = iter(range(0, 1000, 10))
-    monkeypatch.setattr(report.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(train.time, "monotonic", lambda: next(clock))
     page = tmp_path / "run.html"
     training = TrainingReport(page, "mtp <x>", 1000)
     training.step(250, 4.0, [])
@@ -25,7 +25,7 @@ def test_the_page_shows_the_run_and_stops_reloading_at_its_end(tmp_path, monkeyp
 
 
 def test_a_long_run_is_drawn_as_means_of_its_steps():
-    line = [(float(i), float(i % 2)) for i in range(1, 4 * report.POINTS + 1)]
-    drawn = report._means(line)
-    assert len(drawn) == report.POINTS
+    line = [(float(i), float(i % 2)) for i in range(1, 4 * train.POINTS + 1)]
+    drawn = train._means(line)
+    assert len(drawn) == train.POINTS
     assert {y for _, y in drawn} == {0.5}

@@ -8,12 +8,12 @@ import dataclasses
 import pytest
 import torch
 
-from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.parity_check import FINE, Proof, prove
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.static_cache import why_eager
 from playground.errors import PlaygroundError
-from playground.models import fit, fused, load, spread, store
+from playground.models import device, fit, fused, load, store
 from playground.models.fetch.files import inspect
 from playground.models.store import ModelStore
 from playground.presets import Pair, custom_pair
@@ -32,7 +32,7 @@ def gpus(monkeypatch):
             return free[device.index or 0]
 
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
-        for module in (spread, fit, load):
+        for module in (device, fit, load):
             monkeypatch.setattr(module, "free_bytes", free_bytes)
 
     return there_are
@@ -40,11 +40,11 @@ def gpus(monkeypatch):
 
 def test_a_model_is_spread_only_where_one_gpu_is_too_small_and_all_are_not(gpus):
     gpus(24e9, 24e9)
-    assert spread.room(CUDA) == pytest.approx({0: 16.8e9, 1: 21.6e9})
-    assert [spread.needs_several(size, CUDA) for size in (20e9, 30e9, 40e9)] == [False, True, False]
-    assert not spread.needs_several(30e9, torch.device("cuda", 1)), "the user named one"
+    assert device.room(CUDA) == pytest.approx({0: 16.8e9, 1: 21.6e9})
+    assert [device.needs_several(size, CUDA) for size in (20e9, 30e9, 40e9)] == [False, True, False]
+    assert not device.needs_several(30e9, torch.device("cuda", 1)), "the user named one"
     gpus(24e9)
-    assert not spread.needs_several(30e9, CUDA)
+    assert not device.needs_several(30e9, CUDA)
 
 
 def test_a_pair_that_has_to_be_spread_runs_and_says_what_that_costs(gpus, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_model_that_has_to_be_spread_is_loaded_so_and_decodes_as_in_one_place(
     monkeypatch.setattr(load, "room", lambda device: {"cpu": first + 5_000})
     monkeypatch.setattr(fused, "DEVICES", ("cpu",))
     model = load.read(inspect(tiny_folder, "tiny", "folder"), torch.float32, torch.device("cpu"))
-    assert spread.is_spread(model) and not spread.is_spread(tiny_llama)
+    assert device.is_spread(model) and not device.is_spread(tiny_llama)
     assert "several GPUs" in why_eager(model)
     assert prove(lambda: EagerRunner(model), FINE) == Proof()
     text = [5, 6, 7, 5, 6, 7, 5, 6]

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from playground.decoding.drafters import tree
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter, rewound
 from playground.decoding.drafters.build import Setup
-from playground.decoding.drafters.ngram import SURE, NgramDrafter
+from playground.decoding.drafters.lookup import SURE, NgramDrafter
 from playground.decoding.grammar import Free, Grammar
 from playground.decoding.sampling import Sampler
 

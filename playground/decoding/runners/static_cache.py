@@ -16,8 +16,8 @@ from transformers import Cache, DynamicCache, GgufConfig, PretrainedConfig, PreT
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from playground.decoding.runners.base import CHUNKED, FULL, SLIDING
+from playground.models.device import is_spread
 from playground.models.sizing import expert_layers
-from playground.models.spread import is_spread
 
 GROWING = ("dynamic", "longrope")
 
