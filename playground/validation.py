@@ -43,7 +43,7 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
     """Build `kind` from data that `json.loads` or `yaml.safe_load` returned.
 
     Args:
-        kind: a dataclass, or any other type that pydantic knows, such as `tuple[Round, ...]`.
+        kind: a dataclass, or any other type that pydantic knows, such as `tuple[Round, ...]` or a model.
         where: the path of `data` in the file, such as "lanes[0]", which error messages then begin with.
         extra: whether keys that a dataclass lacks are errors or are ignored.
 
@@ -154,7 +154,7 @@ def _holder(kind: Any, path: Sequence[Step]) -> Any:
     """Return the dataclass that holds the last key of the path."""
     kind = _dataclass_in(kind)
     for step in path[:-1]:
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind) if kind else {}  # the options of an experiment are a model without such keys
         kind = (step in hints and _dataclass_in(hints[step])) or kind
     return kind
 

@@ -44,7 +44,6 @@ TELL_S = 0.5  # between two polls of how many requests have ended
 _appending = threading.Lock()
 
 
-@dataclass(frozen=True)
 class LoadOptions(TracesOptions, AnswerOptions, PromptOptions):
     baseline_server: str = option("", "Standard server", "address of one with the same model, without speculation")
     server: str = option("", "Assisted server", "address of the server to measure, such as http://127.0.0.1:8082")

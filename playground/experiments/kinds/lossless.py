@@ -38,7 +38,6 @@ ANSWERS = 0.75  # share of the progress; the rest is the check against the targe
 Turn = tuple[int, int]  # the index of a question and of its turn
 
 
-@dataclass(frozen=True)
 class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, DraftersOptions):
     draws: int = option(2048, "Draws", "tokens to sample with each lane", low=1, folded=True, group="what is tested")
     rules: tuple[Rule, ...] = option(

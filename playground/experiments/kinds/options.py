@@ -6,10 +6,12 @@ Importing this module is quick, because the terminal imports it for every comman
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from playground import settings
 from playground.errors import check
@@ -76,42 +78,48 @@ def option(
     return _field(default, Setting(label, help, one, low, high, slider, choices=choices or {}), how)
 
 
-def option_of(name: str, default: Any = MISSING, **how: Any) -> Any:
+def option_of(name: str, default: Any = ..., **how: Any) -> Any:
     """Returns a field for one of the settings of a comparison."""
-    return _field(SETTINGS[name].default if default is MISSING else default, SETTINGS[name], how)
+    return _field(SETTINGS[name].default if default is ... else default, SETTINGS[name], how)
 
 
 def _field(default: Any, setting: Setting, how: Mapping[str, Any]) -> Any:
-    return field(default=default, metadata={"option": Option(setting, **how)})
+    extra: Any = {"option": Option(setting, **how)}
+    return Field(default, json_schema_extra=extra)
+
+
+def _option(field: Any) -> Option:
+    return field.json_schema_extra["option"]
 
 
 def options_of(kind: type[Options], place: Place) -> dict[str, Option]:
     """Returns the options of a place by the names of their fields."""
-    hints, found = get_type_hints(kind), {}
-    for it in fields(kind):
-        hint, option = hints[it.name], it.metadata["option"]
+    found: dict[str, Option] = {}
+    for name, it in kind.model_fields.items():
+        hint = it.annotation
         several = get_origin(hint) is tuple
         if several or get_origin(hint) in (Union, UnionType):  # a type with None
             hint = next(each for each in get_args(hint) if each is not type(None))
-        found[it.name] = replace(option, default=it.default, of=hint, several=several)
+        found[name] = replace(_option(it), default=it.default, of=hint, several=several)
     return {name: option for name, option in found.items() if place in option.places}
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(BaseModel):
     """Options of a kind, checked when they are made.
 
     Raises:
         PlaygroundError: a value is not accepted.
     """
 
+    model_config = ConfigDict(frozen=True)
+
     def broken_lines(self) -> list[str]:
         """Returns a sentence for each line of a file that is skipped."""
         return []
 
-    def __post_init__(self) -> None:
-        for it in fields(self):
-            value, setting = getattr(self, it.name), it.metadata["option"].setting
+    def model_post_init(self, context: Any) -> None:
+        for name, it in type(self).model_fields.items():
+            value, setting = getattr(self, name), _option(it).setting
             for each in value if isinstance(value, tuple) else () if value is None else (value,):
                 check(setting.accepts(each), setting.refusal(each))
 
@@ -120,29 +128,19 @@ def _answer(*names: str, **defaults: Any) -> Any:
     """Returns a base class with options for settings of a `Request`. The page shows only length and temperature."""
     hints = get_type_hints(Request)
     how = {name: EVERYWHERE if name in ON_PAGE else EVERYWHERE[1:] for name in names}
-    return make_dataclass(
-        "AnswerOptions",
-        [
-            (
-                name, hints[name],
-                option_of(name, defaults.get(name, MISSING), places=how[name], group="answer", folded=True),
-            )
-            for name in names
-        ],
-        bases=(Options,),
-        frozen=True,
-    )  # fmt: skip
+    made: Any = {
+        name: (hints[name], option_of(name, defaults.get(name, ...), places=how[name], group="answer", folded=True))
+        for name in names
+    }
+    return create_model("AnswerOptions", __base__=Options, **made)
 
 
 def _drafting(*names: str) -> Any:
     """Returns a base class with options for the drafts of all lanes; None is the preset's value."""
     hints = get_type_hints(Lane)
-    return make_dataclass(
-        "DraftingOptions",
-        [(name, hints[name] | None, option_of(name, None, places=("terminal",), group="drafting")) for name in names],
-        bases=(Options,),
-        frozen=True,
-    )
+    how: Any = {"places": ("terminal",), "group": "drafting"}
+    made: Any = {name: (hints[name] | None, option_of(name, None, **how)) for name in names}
+    return create_model("DraftingOptions", __base__=Options, **made)
 
 
 AnswerOptions = _answer(*ANSWER, max_new_tokens=NEW_TOKENS)
@@ -151,7 +149,6 @@ DraftingOptions = _drafting(*PRESET)
 TreeOptions = _drafting(*(name for name in PRESET if name != "lookahead"))
 
 
-@dataclass(frozen=True)
 class PromptOptions(Options):
     suite: str = option(
         "examples", "Prompts", "a suite's name, or a .jsonl, .csv, .txt or .yaml file", group="prompts"
@@ -197,7 +194,6 @@ class PromptOptions(Options):
         return {name: getattr(self, name) for name in ANSWER if hasattr(self, name)}
 
 
-@dataclass(frozen=True)
 class DraftersOptions(Options):
     drafters: tuple[str, ...] = option(
         (),
@@ -207,12 +203,10 @@ class DraftersOptions(Options):
     )
 
 
-@dataclass(frozen=True)
 class OrderOptions(Options):
     order_seed: int = option(0, "Order", "seed of the lanes' shuffled order", group="repeats", folded=True)
 
 
-@dataclass(frozen=True)
 class RunsOptions(Options):
     runs: int = option(
         3, "Runs", "runs of each prompt in each lane", low=1, high=100, slider=Slider(1, 10, 1), group="repeats",
@@ -220,7 +214,6 @@ class RunsOptions(Options):
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class TracesOptions(Options):
     traces: str = option("", "Traces", "a file that takes the trace of every answer, one a line", places=("terminal",))
 

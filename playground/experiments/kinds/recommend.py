@@ -33,7 +33,6 @@ REFINING, CONFIRMING = 2, 3  # runs of each prompt
 STAGES = ("Screening", "Refining", "Confirming")
 
 
-@dataclass(frozen=True)
 class RecommendOptions(OrderOptions, AnswerOptions, PromptOptions, DraftersOptions):
     pass
 

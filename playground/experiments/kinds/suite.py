@@ -28,7 +28,6 @@ from playground.results import SuiteResult
 from playground.settings import PRESET
 
 
-@dataclass(frozen=True)
 class SuiteOptions(
     TracesOptions, OrderOptions, RunsOptions, AnswerOptions, TreeOptions, PromptOptions, DraftersOptions
 ):

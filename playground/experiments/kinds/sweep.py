@@ -57,12 +57,10 @@ SAMPLE = 400  # characters that are tokenised to find their number per token
 LEAST = 64  # tokens that a turn grows by
 
 
-@dataclass(frozen=True)
 class DrafterOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions):
     drafter: str | None = option(None, "Drafter", "the drafting method", group="drafting")
 
 
-@dataclass(frozen=True)
 class SweepOptions(DrafterOptions, PromptOptions):
     axis: Axis = option("lookahead", "Setting", "which takes several values", choices=AXES, flag="over")
     values: tuple[float, ...] = option(
@@ -71,14 +69,12 @@ class SweepOptions(DrafterOptions, PromptOptions):
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class DepthOptions(DrafterOptions):
     until: int = option(2048, "Context", "tokens of context at the end", low=256, high=2**20)
     steps: int = option(8, "Turns", "turns in which the context grows to its end", low=2, high=64)
     runs: int = option(1, "Runs", "runs of each turn in each lane", low=1, high=100, folded=True)
 
 
-@dataclass(frozen=True)
 class AcceptanceOptions(DrafterOptions, PromptOptions):
     rates: tuple[float, ...] = option(
         DEFAULTS["acceptance"], "Rates", "chances to accept a draft token if those before it were", low=0, high=1,

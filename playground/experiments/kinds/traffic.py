@@ -171,7 +171,6 @@ def spread(turns: tuple[Turn, ...], most: int) -> tuple[Turn, ...]:
     return turns if not most or len(turns) <= most else tuple(turns[i * len(turns) // most] for i in range(most))
 
 
-@dataclass(frozen=True)
 class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, DraftersOptions):
     log: str = option("", "Log", "conversations as JSON or JSON lines: messages, or ShareGPT's form", positional=True)
     sample: int = option(0, "Sample", "assistant turns to decode, spread evenly; 0 for all", folded=True)
