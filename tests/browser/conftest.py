@@ -74,8 +74,7 @@ def public() -> Iterator[tuple[str, History]]:
 
 @pytest.fixture(scope="package")
 def contexts(chromium) -> Iterator[Callable]:
-    """Browser contexts by a name and whether they have touch. Tests share them: with a warm cache the page opens in
-    half the time. Each has one page at a time, since a page behind another does not draw."""
+    """Browser contexts by a name and whether they have touch, which tests share."""
     opened: dict[tuple[object, bool], Any] = {}
 
     def context(name: object, touch: bool = False) -> Any:
@@ -91,23 +90,28 @@ def contexts(chromium) -> Iterator[Callable]:
 
 @pytest.fixture
 def visit(contexts, url: str) -> Iterator[Callable]:
-    """Opens the page as a user of their own; a script's error on it fails the test."""
-    pages, errors = [], []
+    """Opens the page as a user of their own; a script's error on it fails the test. Tests share the tabs: in one that
+    had the page before, it opens in half the time. Each context has one, since a page behind another does not draw."""
+    pages, errors, listeners = [], [], []
 
-    def open_page(width: int = 1280, theme: str = "light", touch: bool = False, height: int = 900):
-        page = contexts(len(pages), touch).new_page()
+    def open_page(width: int = 1280, theme: str = "light", touch: bool = False, height: int = 900, query: str = ""):
+        context = contexts(len(pages), touch)
+        page = context.pages[0] if context.pages else context.new_page()
         pages.append(page)
-        watch(page, errors)
+        listeners.append(watch(page, errors))
         page.set_viewport_size({"width": width, "height": height})
-        page.goto(f"{url}?__theme={theme}")
+        page.mouse.move(0, 0)
+        page.goto(f"{url}?__theme={theme}{query}")
         page.locator("#model", has_text="is ready").wait_for()
         return page
 
     yield open_page
-    for page in pages:
+    for page, of_page in zip(pages, listeners, strict=True):
         if not page.is_closed():
-            page.evaluate("localStorage.clear()")
-            page.close()
+            page.evaluate("localStorage.clear(); sessionStorage.clear()")
+            page.emulate_media(reduced_motion="null")
+            page.goto("about:blank")
+            ignore(page, of_page)
     assert errors == []
 
 
@@ -143,8 +147,7 @@ def reader(shared_page) -> Iterator[Any]:
     page.evaluate("document.querySelectorAll('#status > span').forEach(said => said.textContent = '')")
     listeners = watch(page, errors)
     yield page
-    for event, listener in listeners:
-        page.remove_listener(event, listener)
+    ignore(page, listeners)
     page.keyboard.press("Escape")
     for switch in ("Show rejected drafts", "Show white space"):
         page.get_by_label(switch).uncheck()
@@ -161,3 +164,8 @@ def watch(page, errors: list[str]) -> list[tuple[str, Callable]]:
     for event, listener in listeners:
         page.on(event, listener)
     return listeners
+
+
+def ignore(page, listeners: list[tuple[str, Callable]]) -> None:
+    for event, listener in listeners:
+        page.remove_listener(event, listener)

@@ -7,24 +7,10 @@ import json
 import pytest
 
 from playground import export
-from tests.browser.test_page import ask, finish, open_trace, start
+from tests.browser.test_page import finish, open_trace
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.mark.slow
-def test_what_was_unfolded_while_a_run_went_on_shows_that_run(visit):
-    page = visit()
-    ask(page, "Compare TCP and UDP.", 128)
-    start(page)
-    for fold in ("#why", "#cost", "#deploy"):
-        page.locator(f"{fold} > button").click()
-        page.locator(fold, has_text="There is no comparison yet.").wait_for()
-    finish(page)
-    page.locator("#why .main-svg").first.wait_for()
-    page.locator("#cost tbody").wait_for()
-    page.locator("#deploy pre").first.wait_for()
 
 
 def test_what_is_unfolded_as_soon_as_a_trace_is_shown_stays_so(reader):

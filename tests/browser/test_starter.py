@@ -26,7 +26,7 @@ def url(chromium) -> Iterator[str]:
 
 def test_the_starter_decodes_on_the_page(visit):
     page = visit()
-    ask(page, "Repeat three times: the quick brown fox jumps over the lazy dog.", 32)
+    ask(page, "Repeat three times: the quick brown fox jumps over the lazy dog.", 16)
     page.locator("#run").click()
     panel(page, 0).locator(".tok.plain").first.wait_for()
     finish(page)

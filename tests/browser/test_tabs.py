@@ -24,8 +24,7 @@ def started(visit, tokens: str):
     return page
 
 
-@pytest.mark.slow
-def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(visit, url):
+def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_with_its_controls(visit, url):
     page = started(visit, "16")
     page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
     page.wait_for_function("new URLSearchParams(location.search).has('id')")
@@ -43,6 +42,13 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(vi
     with page.expect_download() as download:
         page.locator("#save-experiment").click()
     assert download.value.suggested_filename.startswith("suite-")
+    page.get_by_role("button", name="Advanced").click()
+    page.wait_for_function(f"document.querySelector('[aria-label=\"{LIMIT}\"]')?.value === '16'")
+    assert "old" not in page.locator("#experiment").get_attribute("class").split()
+    limit = page.get_by_label(LIMIT)
+    limit.fill("48")
+    limit.press("Tab")
+    page.locator("#experiment.old").wait_for()
 
 
 def test_a_server_that_does_not_answer_is_a_sentence(visit):
@@ -95,24 +101,6 @@ def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, u
     page.locator("#undo-delete").click()
     page.locator(f"#choose-{name}").wait_for()
     assert page.locator("#undo-delete").is_hidden()
-
-
-@pytest.mark.slow
-def test_an_experiment_of_the_history_has_its_controls_and_is_old_once_they_change(visit, url):
-    page = started(visit, "24")
-    page.locator("#experiment", has_text="Finished").wait_for()
-    page.locator("#experiment .deploy pre").first.wait_for()
-    address = page.url
-    page.goto(f"{url}suite")  # another one's defaults
-    page.goto(address)
-    page.locator("#experiment", has_text="Finished").wait_for()
-    page.get_by_role("button", name="Advanced").click()
-    page.wait_for_function(f"document.querySelector('[aria-label=\"{LIMIT}\"]').value === '24'")
-    assert "old" not in page.locator("#experiment").get_attribute("class").split()
-    limit = page.get_by_label(LIMIT)
-    limit.fill("48")
-    limit.press("Tab")
-    page.locator("#experiment.old").wait_for()
 
 
 @pytest.mark.slow
