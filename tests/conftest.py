@@ -14,6 +14,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from xdist.scheduler import LoadFileScheduling
 
 from playground.decoding.drafters import tree
+from playground.models.cpu.native import library
 from playground.trace import PassTime
 from tests.tiny import small_llama
 
@@ -61,8 +62,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBrowser:
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """A lane may choose more threads, for all that the process computes from then on."""
+    library.Threads.number = 1
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU engine is turned off."""
+    monkeypatch.setattr(library, "_found", lambda: (None, "PLAYGROUND_ENGINE is torch"))
 
 
 @pytest.fixture(autouse=True)

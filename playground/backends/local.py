@@ -38,7 +38,7 @@ from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request
 from playground.metrics.estimate import Counts
 from playground.metrics.lossless import NearTie, Placed
-from playground.models.cpu.threads import choose_threads
+from playground.models.cpu.threads import choose_threads, threads_of
 from playground.models.device import COST, device_name, is_spread, ran_out_of_memory
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
@@ -134,7 +134,7 @@ class LocalBackend:
             device=device.type,
             device_name=device_name(device),
             dtype=precision(models.target.model),
-            threads=torch.get_num_threads(),
+            threads=threads_of(runners.native(models.target)),
             weights=(models.target.weights, *([drafting.weights] if drafting else [])),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             pass_times=models.target.pass_times.get(how, ()),
@@ -157,7 +157,8 @@ class LocalBackend:
         the cores by now. Returns whether the number changed."""
         if models.target.model.device.type != "cpu":
             return False
-        changed = choose_threads(one_token_pass(self.runners(models)(models.target)))
+        runners = self.runners(models)
+        changed = choose_threads(one_token_pass(runners(models.target)), native=runners.native(models.target))
         if changed:
             models.target.pass_times.clear()  # they were measured with another number of threads
             prefix_cache.forget(models.target)  # drafters that chose their trees by those times

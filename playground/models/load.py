@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -32,6 +33,7 @@ from playground.errors import PlaygroundError, check, install_hint
 from playground.format import gigabytes
 from playground.models.attention import attend_by_groups
 from playground.models.cpu.int4 import has_blocks, has_int4, put_blocks
+from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack, worth_packing
 from playground.models.cpu.threads import tensors_apart
 from playground.models.device import HALF, choose_kernels, free_bytes, is_spread, needs_several, ran_out_of_memory, room
@@ -157,6 +159,11 @@ class LoadedModel:
     def module(self) -> nn.Module:
         """The module that holds the weights; a LoadedDrafter has one, too."""
         return self.model
+
+    @cached_property
+    def native(self) -> NativeModel | str:
+        """The model in the words of the CPU engine, or why torch runs it, as a clause."""
+        return native_model(self.model)
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -19,6 +19,7 @@ from transformers.utils.quantization_config import QuantizationMethod
 
 from playground.errors import PlaygroundError, install_hint
 from playground.models.cpu.int4 import has_int4
+from playground.models.cpu.native.library import engine, wide
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
 
@@ -114,7 +115,7 @@ def precision(model: PreTrainedModel) -> str:
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
         if has_int4(model):
-            return "int4 weights, bfloat16"
+            return f"int4 weights, int{16 if wide() else 8} activations" if engine() else "int4 weights, bfloat16"
         return f"float16 weights, {dtype}" if is_packed(model) else dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"

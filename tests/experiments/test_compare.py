@@ -342,7 +342,7 @@ def test_threads_are_chosen_again_before_a_repeat_whose_last_was_unsteady_never_
     store, monkeypatch, noisy, choices
 ):
     happened: list[str] = []
-    monkeypatch.setattr(local, "choose_threads", lambda run_pass: happened.append("choose"))
+    monkeypatch.setattr(local, "choose_threads", lambda run_pass, native: happened.append("choose"))
     monkeypatch.setattr(metrics, "unsteady", lambda runs: noisy)
     request = Request("The waves.", max_new_tokens=4)
     backend = {LOCAL: LocalBackend(store, PAIR)}

@@ -1,4 +1,5 @@
-"""Makes the runners of models: static ones where they are wanted and the model allows it, else eager ones."""
+"""Makes the runners of models: static ones where they are wanted and the model allows it, else native ones where the
+CPU engine runs the model, else eager ones."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.buffers import WIDTHS
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs, graphs_for
+from playground.decoding.runners.native import NativeRunner
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_cache import why_eager
 from playground.decoding.runners.static_model import StaticModel
+from playground.models.cpu.native.model import NativeModel
 from playground.models.load import LoadedDrafter, LoadedModel
 
 NEW_TOKENS = 2048
@@ -53,7 +56,8 @@ class Runners:
         """Makes a runner with an empty cache. Its buffers and graphs are stored with the model, one set for each `use`:
         a model can be its own drafter."""
         if not self.compiled or why_eager(loaded.model):
-            return EagerRunner(loaded.model)
+            native = loaded.native
+            return NativeRunner(loaded.model, native) if isinstance(native, NativeModel) else EagerRunner(loaded.model)
         if use not in loaded.static:
             loaded.static[use] = StaticModel(loaded.model, graphs_for(loaded.model.device))
         return StaticRunner(loaded.static[use], self.room, self.widest if use == "target" else WIDTHS[-1])
@@ -70,11 +74,18 @@ class Runners:
         for model in models:
             model.static.clear()
 
+    def native(self, loaded: LoadedModel) -> bool:
+        """True where the CPU engine runs the model."""
+        return not self.compiled and isinstance(loaded.native, NativeModel)
+
     def describe(self, loaded: LoadedModel) -> str:
         """Describes how the target is run, such as "compiled (CUDA graphs)", with the reason where it is run eagerly
         although `compiled` is set."""
         if not self.compiled:
-            return "eager"
+            native = loaded.native
+            if isinstance(native, NativeModel):
+                return f"native ({native.engine.name})"
+            return f"eager: {native}" if native else "eager"
         if reason := why_eager(loaded.model):
             return f"eager: {reason}"
         if "target" in loaded.static:

@@ -20,6 +20,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from playground.models.cpu.native.layers import NativeLinear
+from playground.models.cpu.native.library import FOUR, engine
 from playground.models.fetch.files import ModelFiles
 
 GROUP = 32  # weights in a block
@@ -131,10 +133,11 @@ class Int4Linear(nn.Module):
 
 
 def multiplies_blocks(device: torch.device) -> bool:
-    """True where torch has a fast kernel for the device; for Windows it was compiled without one."""
+    """True where the engine runs, or torch has a fast kernel for the device; for Windows it has none."""
     fast = torch.backends.cpu.get_cpu_capability() in VECTORISED and sys.platform != "win32"
-    return device.type == "cpu" and fast
+    return device.type == "cpu" and bool(engine() or fast)
 
 
 def has_int4(network: nn.Module) -> bool:
-    return any(isinstance(module, Int4Linear) for module in network.modules())
+    native = (isinstance(module, NativeLinear) and module.kind == FOUR for module in network.modules())
+    return any(native) or any(isinstance(module, Int4Linear) for module in network.modules())

@@ -27,7 +27,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.models.cpu.int4 import BlockLinear, Int4Linear
-from playground.models.fused import Beside, Norm, fuse
+from playground.models.cpu.native.layers import NativeLinear, of_four_bits, of_linear
+from playground.models.cpu.native.library import engine
+from playground.models.fused import Beside, FusedLayer, Norm, fuse
 
 
 class CpuNorm(Norm):
@@ -102,7 +104,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(device: torch.device) -> bool:
-    return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
+    return device.type == "cpu" and bool(engine() or "fbgemm" in torch.backends.quantized.supported_engines)
 
 
 def worth_packing(model: PreTrainedModel) -> bool:
@@ -133,9 +135,10 @@ def pack(network: nn.Module) -> None:
 
     def packed(layer: nn.Module) -> nn.Module:
         if type(layer) is nn.Linear:  # subclasses compute in other ways
-            return PackedLinear(layer, copy_of(layer.weight) if layer in heads else None)
+            matrix = copy_of(layer.weight) if layer in heads else None
+            return of_linear(layer, matrix, layer in heads) if engine() else PackedLinear(layer, matrix)
         if isinstance(layer, BlockLinear):
-            return Int4Linear(layer)
+            return of_four_bits(layer.blocks, layer.bias) if engine() else Int4Linear(layer)
         if isinstance(layer, Beside):
             one = layer.joined()
             return packed(one) if one else Beside(*map(packed, layer.layers))
@@ -153,12 +156,21 @@ def pack(network: nn.Module) -> None:
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # torch packs a matrix with one thread
         list(threads.map(pack_in, parents))
     for module in network.modules():
+        if isinstance(module, FusedLayer):
+            _in_turn(module)
         if isinstance(module, nn.Embedding):
             _keep_format(module, copy_of(module.weight))
     for tensor in (*network.parameters(), *network.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.float()
     _give_back()
+
+
+def _in_turn(layer: FusedLayer) -> None:
+    """Stores gate and up projection in the order in which the engine's passes read them."""
+    both: nn.Module | None = getattr(layer, "gate_up", None)  # a mixture of experts has none
+    if isinstance(both, NativeLinear):
+        setattr(layer, "gate_up", both.in_turn() or both)  # noqa: B010, its type says `Beside`
 
 
 def _keep_format(embedding: nn.Embedding, matrix: Tensor) -> None:
@@ -182,4 +194,4 @@ def _give_back() -> None:
 
 
 def is_packed(network: nn.Module) -> bool:
-    return any(isinstance(module, (PackedLinear, Int4Linear)) for module in network.modules())
+    return any(isinstance(module, (PackedLinear, Int4Linear, NativeLinear)) for module in network.modules())

@@ -18,11 +18,15 @@ import torch
 from safetensors import safe_open
 from transformers import modeling_utils
 
+from playground.models.cpu.native.library import Threads
+
 BLOCKS, PASSES = 5, 2  # measured blocks of each number of threads, in turn, and passes in each block
 MARGIN = 1.1  # how much faster than all threads another number must be
 
 
-def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> bool:
+def choose_threads(
+    run_pass: Callable[[], object], clock: Callable[[], float] = time.perf_counter, native: bool = False
+) -> bool:
     """Times passes with all threads, half of them and one, and sets the fastest number for this thread and for those
     that are started later; all of them unless fewer are clearly faster. Must be called before the lanes of a
     comparison, so that all lanes use the same number.
@@ -30,17 +34,18 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
     Args:
         run_pass: runs one pass of the target over one token.
         clock: returns the time in seconds.
+        native: whether the engine runs the target; torch then computes on one thread beside it.
 
     Returns:
         True where the number changed.
     """
-    used, most = torch.get_num_threads(), most_threads()
+    used, most = threads_of(native), most_threads()
     passes: dict[int, list[float]] = {threads: [] for threads in sorted({most, max(1, most // 2), 1}, reverse=True)}
     if len(passes) == 1:
         return False
     for _ in range(BLOCKS):
         for threads, times in passes.items():
-            torch.set_num_threads(threads)
+            _set_threads(threads, native)
             run_pass()  # starts or stops threads
             for _ in range(PASSES):
                 start = clock()
@@ -51,8 +56,18 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
     seconds = {threads: median(times) for threads, times in passes.items()}
     fastest = min(seconds, key=seconds.__getitem__)
     chosen = fastest if seconds[fastest] * MARGIN < seconds[most] else most
-    torch.set_num_threads(chosen)
+    _set_threads(chosen, native)
     return chosen != used
+
+
+def threads_of(native: bool) -> int:
+    """Returns the number of threads of a pass: the engine's, or torch's."""
+    return Threads.number if native else torch.get_num_threads()
+
+
+def _set_threads(number: int, native: bool) -> None:
+    Threads.number = number
+    torch.set_num_threads(1 if native else number)
 
 
 @cache

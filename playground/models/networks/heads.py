@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
+from playground.models.cpu.native.layers import NativeLinear, of_linear
 from playground.models.cpu.packed import PackedLinear, by_columns
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import check_made_for, fetch
@@ -41,7 +42,7 @@ class SharedHead(nn.Module):
 
     draft_ids: Tensor
     _embedding: nn.Embedding
-    _target_head: nn.Linear | PackedLinear
+    _target_head: nn.Linear | PackedLinear | NativeLinear
     _head: nn.Module
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
@@ -74,6 +75,9 @@ class SharedHead(nn.Module):
 def _part(head: nn.Module, rows: Tensor) -> nn.Module:
     """Makes a head of these rows only, packed if the whole head is. `rows`: (tokens, width)."""
     part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+    if isinstance(head, NativeLinear):
+        part.weight = nn.Parameter(rows, requires_grad=False)
+        return of_linear(part, head=True)
     packs = isinstance(head, PackedLinear)
     part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
     return PackedLinear(part) if packs else part

@@ -56,6 +56,7 @@ def test_the_store_packs_target_and_assistant_and_the_trace_says_so(tiny_folder)
     assert precision(models.target.model) == "float16 weights, float32"
 
 
+@pytest.mark.usefixtures("torch_computes")
 def test_packed_weights_are_counted_as_what_they_take_with_their_padding(tiny_llama):
     model = copy.deepcopy(tiny_llama)
     whole, head = weights_bytes(model), model.get_output_embeddings()

@@ -1,0 +1,82 @@
+/* What Python and the files of the engine share: the model in memory, one pass over it, and the team of threads.
+
+   A result for a token never depends on the other tokens of the pass, on the number of threads or on the instruction
+   set, to the bit: integer sums are exact, and every sum of floats has one fixed order. So nothing here may be compiled
+   with -ffast-math, and a product and a sum are fused only where `fused` says so. */
+#pragma once
+#include <stdint.h>
+
+/* How a matrix is stored, in groups of 16 rows, the last one padded. A block is 32 columns of a group.
+   FOUR:  16 scales and 16 minima in float16, then 4 x 64 bytes. Byte 4 r + k of row r in the u-th holds column 4 u + k
+          in its lower half and column 4 u + 16 + k in its upper half. A weight is scale q + minimum, q from 0 to 15.
+   EIGHT: 16 scales in float16, then 8 x 64 bytes, with column 4 u + k of row r at 4 r + k of the u-th. A weight is
+          scale (q - 128).
+   BFLOAT16, FLOAT16: for each column 16 weights. */
+enum { FOUR, EIGHT, BFLOAT16, FLOAT16 };
+enum { GROUP = 16, BLOCK = 32, FOUR_BYTES = 320, EIGHT_BYTES = 544 };
+
+typedef struct {
+    const uint8_t *data;
+    const float *bias; /* (rows,) or NULL */
+    int32_t kind, rows, columns;
+} Matrix;
+
+typedef struct {
+    const float *attention_norm, *mlp_norm; /* (width,) */
+    const float *query_norm, *key_norm;     /* (head,), or NULL */
+    Matrix query_key_value, out;
+    Matrix gate_up; /* 32 rows of gate, 32 rows of up, in turn */
+    Matrix down;
+} Layer;
+
+typedef struct {
+    int32_t width, inner, heads, groups, head; /* `groups`: key heads; `head`: the width of one */
+    int32_t layers, vocabulary;
+    int32_t wide;             /* activations of blocks: 1 for 16 bits, 0 for 8 */
+    int32_t embedding_kind;   /* BFLOAT16, FLOAT16 or any other for float32 */
+    float epsilon, scale;
+    const Layer *layer;
+    const void *embedding; /* (vocabulary, width) */
+    const float *norm;         /* (width,) */
+    Matrix logits;
+} Model;
+
+/* The entries of one sequence, at most `room`, a multiple of GROUP.
+   keys: [layer][group][room / 16][head][16]; values: [layer][group][room][head]. */
+typedef struct {
+    float *keys, *values;
+    const float *cosines, *sines; /* (positions, head / 2) */
+    int32_t room;
+} Cache;
+
+typedef struct {
+    const int32_t *ids;      /* (tokens,) */
+    const int32_t *parents;  /* (branching,): of the last tokens, a tree; -1 is the last token before them */
+    const int32_t *watched;  /* (watching,): layers whose output is wanted; -1 is that after the last norm */
+    int32_t tokens, branching, watching;
+    int32_t start; /* entries in the cache */
+    int32_t keep;  /* the number of last tokens whose logits are wanted */
+    float *logits; /* (keep, vocabulary) */
+    float *hidden; /* (tokens, watching * width) */
+    uint8_t *scratch;
+} Pass;
+
+/* pool.c: a team of threads runs one function; each thread claims its share of a phase, then waits for the others. */
+typedef struct {
+    int id, threads;
+} Team;
+typedef struct {
+    int begin, end;
+} Range;
+void team_run(int threads, void (*work)(void *job, Team *team), void *job);
+int team_claim(Team *team, int total, Range *range);
+void team_wait(Team *team);
+
+/* engine.c is compiled once for each instruction set. */
+typedef struct {
+    const char *name;
+    int64_t (*scratch)(const Model *model, int tokens, int entries, int threads);
+    void (*pass)(const Model *model, const Cache *cache, const Pass *pass, int threads);
+    int64_t (*product_scratch)(int columns, int tokens);
+    void (*product)(const Matrix *matrix, int wide, const float *x, int tokens, float *out, int threads, uint8_t *scratch);
+} Engine;

@@ -1,0 +1,170 @@
+"""Linear layers in the engine's layouts, which torch's networks and the engine's passes both use.
+
+A matrix is stored in blocks of four bits (GGUF's Q4_0 and Q4_1), in blocks of eight (Q8_0) or in 16 bits, which keep
+what was loaded: nothing is quantised that was not. Activations of blocks become integers of 16 bits, 32 to a scale, and
+the sums of their products with the weights are exact. So the output for a token does not depend on the other tokens.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref
+
+import torch
+from torch import Tensor, nn
+
+from playground.models.cpu.native.library import BFLOAT16, EIGHT, FLOAT16, FOUR, Matrix, Threads, engine, wide
+
+GROUP, BLOCK = 16, 32
+ROWS = 256  # tokens that a layer multiplies at once, so that the inputs stay in the processor's cache
+
+
+class NativeLinear(nn.Module):
+    """A linear layer that the engine computes: float32 in, float32 out.
+
+    Args:
+        kind: one of the kinds of `library`.
+        groups: (groups of 16 rows, bytes), uint8, in the layout of engine.h.
+        bias: (rows,) or None.
+        matrix: the weights to serve as `weight`, (rows, columns), which drafters read from heads.
+        halves: rows are stored as gate_up's are, 32 of the first half and 32 of the second in turn.
+    """
+
+    def __init__(
+        self,
+        kind: int,
+        groups: Tensor,
+        rows: int,
+        columns: int,
+        bias: Tensor | None = None,
+        matrix: Tensor | None = None,
+        halves: bool = False,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = columns, rows
+        self.kind, self.halves = kind, halves
+        # Not buffers: these would be converted with the model.
+        self._groups = groups.contiguous()
+        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self._matrix = matrix
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix, (rows, columns), of a head or of 16 bits: the copy in its original format if there is one, else
+        unpacked at every call."""
+        if self._matrix is not None:
+            return self._matrix
+        dtype = {BFLOAT16: torch.bfloat16, FLOAT16: torch.half}[self.kind]
+        rows = self._groups.view(dtype).unflatten(1, (self.in_features, GROUP)).transpose(1, 2).flatten(0, 1)
+        return rows[: self.out_features].float()
+
+    @property
+    def matrix(self) -> Matrix:
+        """The layer in the engine's words. Valid as long as the layer lives."""
+        bias = None if self._bias is None else self._bias.data_ptr()
+        return Matrix(self._groups.data_ptr(), bias, self.kind, self.out_features, self.in_features)
+
+    def in_turn(self) -> NativeLinear | None:
+        """Returns the layer with 32 rows of its first half and 32 of its second in turn, which is the order of gate and
+        up projection in a pass; None if the halves are no multiple of 32."""
+        half = self.out_features // 2
+        if half % BLOCK or self._bias is not None:
+            return None
+        groups = self._groups.unflatten(0, (2, half // BLOCK, BLOCK // GROUP)).transpose(0, 1).flatten(0, 2)
+        return NativeLinear(self.kind, groups, self.out_features, self.in_features, halves=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (…, in) to (…, out), float32."""
+        rows = x.detach().reshape(-1, self.in_features).float().contiguous()
+        out = rows.new_empty(len(rows), self.out_features)
+        found = engine()
+        assert found is not None
+        scratch = torch.empty(
+            found.functions.product_scratch(self.in_features, min(len(rows), ROWS)), dtype=torch.uint8
+        )
+        for start in range(0, len(rows), ROWS):
+            some, to = rows[start : start + ROWS], out[start:]
+            numbers = some.data_ptr(), len(some), to.data_ptr(), Threads.number, scratch.data_ptr()
+            found.functions.product(byref(self.matrix), wide(), *numbers)
+        if self.halves:
+            out = out.unflatten(1, (-1, 2, BLOCK)).transpose(1, 2).flatten(1)
+        return out.view(*x.shape[:-1], self.out_features)
+
+
+def _by_groups(rows: Tensor) -> Tensor:
+    """Returns (groups, 16, …) of (rows, …), padded with zeros."""
+    short = -len(rows) % GROUP
+    padded = torch.cat([rows, rows.new_zeros(short, *rows.shape[1:])]) if short else rows
+    return padded.unflatten(0, (-1, GROUP))
+
+
+def _quads(q: Tensor) -> Tensor:
+    """Returns (groups, blocks, 8, 16 rows, 4 columns) of (groups, 16, blocks, 32)."""
+    return q.unflatten(3, (8, 4)).permute(0, 2, 3, 1, 4)
+
+
+def _scales(values: Tensor) -> Tensor:
+    """Returns (groups, blocks, 32) bytes of (groups, 16, blocks) in float16."""
+    return values.half().transpose(1, 2).contiguous().view(torch.uint8)
+
+
+def of_four_bits(blocks: Tensor, bias: Tensor | None) -> NativeLinear:
+    """Packs GGUF's blocks of Q4_0 or Q4_1, (rows, columns / 32, bytes), uint8."""
+    rows, columns = len(blocks), BLOCK * blocks.shape[1]
+    groups = _by_groups(blocks)
+    numbers = groups[..., : -BLOCK // 2].contiguous().view(torch.half)
+    scale = numbers[..., 0]
+    least = numbers[..., 1] if numbers.shape[-1] == 2 else -8 * scale  # exact: a power of two
+    nibbles = groups[..., -BLOCK // 2 :]
+    quads = _quads(torch.cat([nibbles & 15, nibbles >> 4], dim=-1))
+    both = quads[:, :, :4] | quads[:, :, 4:] << 4
+    packed = torch.cat([_scales(scale), _scales(least), both.flatten(2)], dim=-1)
+    return NativeLinear(FOUR, packed.flatten(1), rows, columns, bias)
+
+
+def of_eight_bits(q: Tensor, scale: Tensor, bias: Tensor | None = None, matrix: Tensor | None = None) -> NativeLinear:
+    """Packs integers, (rows, columns / 32, 32), int8, with scales, (rows, columns / 32), that float16 holds exactly."""
+    rows, columns = len(q), BLOCK * q.shape[1]
+    quads = _quads(_by_groups(q)).contiguous().view(torch.uint8) ^ 128
+    packed = torch.cat([_scales(_by_groups(scale)), quads.flatten(2)], dim=-1)
+    return NativeLinear(EIGHT, packed.flatten(1), rows, columns, bias, matrix)
+
+
+def of_linear(linear: nn.Linear, matrix: Tensor | None = None, head: bool = False) -> NativeLinear:
+    """Packs a layer in 16 bits: in bfloat16 if its weights are stored in it, else in float16. A head whose weights were
+    dequantised from Q8_0 is packed in those blocks again. `matrix`: a copy of the weights, to serve as `weight`."""
+    weight, bias = linear.weight.detach(), linear.bias
+    rows, columns = weight.shape
+    if head and columns % BLOCK == 0 and (found := blocks_of(weight)):
+        return of_eight_bits(*found, bias, matrix)
+    kind, dtype = (BFLOAT16, torch.bfloat16) if weight.dtype == torch.bfloat16 else (FLOAT16, torch.float16)
+    groups = _by_groups(weight.to(dtype)).transpose(1, 2).contiguous().view(torch.uint8)
+    return NativeLinear(kind, groups.flatten(1), rows, columns, bias, matrix)
+
+
+MOST, NEAR, CHUNK = 127, (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5, -6, 6), 4096
+
+
+def blocks_of(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Returns integers (rows, columns / 32, 32), int8, and scales (rows, columns / 32), float16, whose products are the
+    weights to the last bit of their format; None if there are none. So a matrix that was dequantised from Q8_0, whose
+    largest integer in a block is 127, is found again."""
+    qs, scales = [], []
+    for some in weight.split(CHUNK):
+        blocks = some.unflatten(1, (-1, BLOCK)).flatten(0, 1)
+        whole = blocks.float()
+        guess = (whole.abs().amax(dim=1) / MOST).half()
+        q, scale = torch.zeros(blocks.shape, dtype=torch.int8), torch.zeros_like(guess)
+        left = guess.nonzero()[:, 0]  # a block of zeros is done
+        for step in NEAR:  # bfloat16 has rounded what the scale is guessed from
+            tried = (guess[left].view(torch.int16) + step).view(torch.half)
+            integers = (whole[left] / tried.float()[:, None]).round().clamp(-128, MOST)
+            right = ((integers * tried.float()[:, None]).to(weight.dtype) == blocks[left]).all(dim=1)
+            q[left[right]], scale[left[right]] = integers[right].to(torch.int8), tried[right]
+            left = left[~right]
+            if step == 0 and len(left) > len(guess) * 0.98:
+                return None
+        if len(left) or not scale.isfinite().all():
+            return None
+        qs.append(q.view(len(some), -1, BLOCK))
+        scales.append(scale.view(len(some), -1))
+    return torch.cat(qs), torch.cat(scales)

@@ -1,0 +1,150 @@
+"""Finds the engine's library for this machine and binds it with ctypes.
+
+The package has libraries for the common machines. Elsewhere the C compiler `cc`, if there is one, makes one at the
+first start, which the cache folder keeps. Where neither works, torch computes, and `why_torch` says why.
+
+PLAYGROUND_ENGINE=torch turns the engine off; any other value names the instruction set to use, such as "AVX2".
+PLAYGROUND_ACTIVATIONS=int8 halves the integer work of wide passes: about one choice in twenty is then another one than
+in float32 (measured on the starter), where int16, the default, changed none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from playground.models.cpu.native import build
+
+FOLDER = Path(__file__).parent
+TORCH, PLAIN = "torch", "plain C"  # plain C is the reference of the tests: slower than torch
+FOUR, EIGHT, BFLOAT16, FLOAT16 = range(4)  # the kinds of matrices; engine.h has their layouts
+
+
+class Matrix(Structure):
+    """engine.h's Matrix, as the other structures here are those of the same name."""
+
+    _fields_ = [("data", c_void_p), ("bias", c_void_p), ("kind", c_int32), ("rows", c_int32), ("columns", c_int32)]
+
+
+class Layer(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
+        *((name, Matrix) for name in ("query_key_value", "out", "gate_up", "down")),
+    ]
+
+
+COUNTS = ("width", "inner", "heads", "groups", "head", "layers", "vocabulary", "wide", "embedding_kind")
+
+
+class Model(Structure):
+    _fields_ = [
+        *((name, c_int32) for name in COUNTS),
+        *((name, c_float) for name in ("epsilon", "scale")),
+        ("layer", POINTER(Layer)),
+        *((name, c_void_p) for name in ("embedding", "norm")),
+        ("logits", Matrix),
+    ]
+
+
+class Cache(Structure):
+    _fields_ = [*((name, c_void_p) for name in ("keys", "values", "cosines", "sines")), ("room", c_int32)]
+
+
+class Pass(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("ids", "parents", "watched")),
+        *((name, c_int32) for name in ("tokens", "branching", "watching", "start", "keep")),
+        *((name, c_void_p) for name in ("logits", "hidden", "scratch")),
+    ]
+
+
+class Functions(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("scratch", CFUNCTYPE(c_int64, POINTER(Model), c_int, c_int, c_int)),
+        ("run", CFUNCTYPE(None, POINTER(Model), POINTER(Cache), POINTER(Pass), c_int)),
+        ("product_scratch", CFUNCTYPE(c_int64, c_int, c_int)),
+        ("product", CFUNCTYPE(None, POINTER(Matrix), c_int, c_void_p, c_int, c_void_p, c_int, c_void_p)),
+    ]
+
+
+class Engine(NamedTuple):
+    """The engine for one instruction set, `name`."""
+
+    name: str
+    functions: Functions
+
+
+class Threads:
+    """The number of threads of the engine's passes. Torch computes on one beside them: two teams would wait for each
+    other's cores."""
+
+    number = max(1, torch.get_num_threads())
+
+
+def engine() -> Engine | None:
+    """Returns the engine that computes on this machine; None where torch does."""
+    return _found()[0]
+
+
+def why_torch() -> str:
+    """Returns why torch computes on this machine, as a clause; "" where the engine does."""
+    return _found()[1]
+
+
+def wide() -> bool:
+    """True where activations have 16 bits, which is the default; 8 otherwise."""
+    return os.environ.get("PLAYGROUND_ACTIVATIONS") != "int8"
+
+
+@cache
+def engines() -> tuple[Engine, ...]:
+    """Returns the engines that can run here, the best first.
+
+    Raises:
+        OSError: no library can be loaded.
+    """
+    library = ctypes.CDLL(str(_library()))
+    library.engine_at.restype = POINTER(Functions)
+    found: list[Engine] = []
+    while pointer := library.engine_at(len(found)):
+        functions = pointer.contents
+        found.append(Engine(functions.name.decode(), functions))
+    return tuple(found)
+
+
+@cache
+def _found() -> tuple[Engine | None, str]:
+    asked = os.environ.get("PLAYGROUND_ENGINE", "")
+    if asked == TORCH:
+        return None, "PLAYGROUND_ENGINE is torch"
+    if sys.byteorder != "little":
+        return None, "the engine needs a little-endian processor"
+    try:
+        usable = engines()
+    except (OSError, AttributeError) as error:
+        return None, f"the engine cannot be loaded ({' '.join(str(error).split())[:200]})"
+    found = next((each for each in usable if asked == each.name or (not asked and each.name != PLAIN)), None)
+    if found:
+        return found, ""
+    if not asked:
+        return None, "this processor lacks the instructions that make the engine fast"
+    return None, f"this machine cannot run PLAYGROUND_ENGINE={asked[:40]}, only {', '.join(e.name for e in usable)}"
+
+
+def _library() -> Path:
+    """Returns the path of the library for this machine, which may be built for it.
+
+    Raises:
+        OSError: there is none, and none can be built.
+    """
+    shipped = FOLDER / "built" / build.file_name(sys.platform, platform.machine().lower())
+    return shipped if shipped.is_file() else build.on_this_machine()

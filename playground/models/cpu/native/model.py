@@ -1,0 +1,139 @@
+"""A loaded model in the engine's words: `native_model` says whether the engine can run it, and where its weights are.
+
+Nothing is copied: the engine reads the weights of the layers that torch runs too.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.activations import SiLUActivation
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
+
+from playground.models.cpu.native.layers import BLOCK, NativeLinear
+from playground.models.cpu.native.library import BFLOAT16, FLOAT16, Engine, Layer, Model, engine, why_torch, wide
+from playground.models.fused import FusedLayer
+
+MODELS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+ROPES = ("default", "linear", "llama3", "yarn")  # rotary embeddings whose angles depend on the position alone
+WIDTHS = (64, 96, 128)  # of a head
+EMBEDDINGS = {torch.float32: -1, torch.bfloat16: BFLOAT16, torch.float16: FLOAT16}
+
+
+class NativeModel:
+    """A model that the engine runs.
+
+    Attributes:
+        struct: the model in the engine's words.
+        engine: what runs it.
+    """
+
+    def __init__(self, model: PreTrainedModel, found: Engine) -> None:
+        decoder: Any = model.model
+        config = model.config
+        self.engine = found
+        self._model = model
+        self._layers = (Layer * len(decoder.layers))(*(self._layer(layer) for layer in decoder.layers))
+        attention = decoder.layers[0].self_attn
+        embedding: Any = model.get_input_embeddings().weight
+        self._kept = [embedding, decoder.norm.weight]
+        head: Any = model.get_output_embeddings()
+        self.struct = Model(
+            width=config.hidden_size,
+            inner=config.intermediate_size,
+            heads=config.num_attention_heads,
+            groups=config.num_key_value_heads,
+            head=attention.head_dim,
+            layers=len(decoder.layers),
+            vocabulary=head.out_features,
+            wide=wide(),
+            embedding_kind=EMBEDDINGS[embedding.dtype],
+            epsilon=decoder.norm.epsilon,
+            scale=attention.scaling,
+            layer=self._layers,
+            embedding=embedding.data_ptr(),
+            norm=decoder.norm.weight.data_ptr(),
+            logits=head.matrix,
+        )
+
+    def angles(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Returns cosines and sines of the rotary embedding, (positions, head / 2), float32."""
+        model: Any = self._model
+        cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
+        half = cosines.shape[-1] // 2  # both halves are the same
+        return cosines[0, :, :half].float().contiguous(), sines[0, :, :half].float().contiguous()
+
+    def first(self, layers: int) -> NativeModel:
+        """Returns the model that ends after so many layers."""
+        shallow = copy.copy(self)
+        shallow.struct = Model.from_buffer_copy(self.struct)
+        shallow.struct.layers = layers
+        return shallow
+
+    @staticmethod
+    def _layer(layer: Any) -> Layer:
+        norms = layer.before_attention.weight, layer.before_mlp.weight
+        heads = (layer.of_heads.weight[0], layer.of_heads.weight[-1]) if layer.of_heads else ()
+        pointers = [norm.data_ptr() for norm in (*norms, *heads)] + [None] * (2 - len(heads))
+        matrices = layer.query_key_value, layer.out, layer.gate_up, layer.down
+        return Layer(*pointers, *(each.matrix for each in matrices))
+
+
+def native_model(model: PreTrainedModel) -> NativeModel | str:
+    """Returns the model in the engine's words, or why torch runs it, as a clause; "" where nothing asks for the engine:
+    on a GPU, and in formats that torch computes in."""
+    found = engine()
+    if model.device.type != "cpu":
+        return ""
+    if found is None:
+        return why_torch()
+    if not isinstance(model.get_output_embeddings(), NativeLinear):
+        return ""
+    reason = _why_not(model)
+    return reason or NativeModel(model, found)
+
+
+def _why_not(model: PreTrainedModel) -> str:
+    """Returns why the engine cannot run a model; "" if it can. Sizes are compared with those that the weights have, as
+    the engine reads memory by them."""
+    if type(model) not in MODELS:
+        return f"the engine does not run {type(model).__name__}"
+    decoder: Any = model.model
+    config: Any = model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"} or getattr(config, "sliding_window", None):
+        return "the engine has no sliding windows"
+    if rope.get("rope_type", "default") not in ROPES:
+        return f"the engine does not know rotary positions of the kind {rope['rope_type']}"
+    width, head = config.hidden_size, decoder.layers[0].self_attn.head_dim
+    heads, groups, inner = config.num_attention_heads, config.num_key_value_heads, config.intermediate_size
+    if head not in WIDTHS or rope.get("partial_rotary_factor", 1.0) not in (None, 1.0):
+        return (
+            f"the engine has no attention with heads of {head} that are rotated in part, or of a width unlike {WIDTHS}"
+        )
+    if width % BLOCK or inner % BLOCK or heads % groups:
+        return "the engine needs sizes that are multiples of 32"
+    shapes = [((heads + 2 * groups) * head, width), (width, heads * head), (2 * inner, width), (width, inner)]
+    for layer in decoder.layers:
+        matrices = [layer.query_key_value, layer.out, layer.gate_up, layer.down] if type(layer) is FusedLayer else []
+        stored = [(each.out_features, each.in_features) for each in matrices if isinstance(each, NativeLinear)]
+        if stored != shapes or not matrices[2].halves or not isinstance(layer.activation, nn.SiLU | SiLUActivation):
+            return "its layers are not of a kind that the engine has, or their matrices are stored in several formats"
+        norms = layer.before_attention.weight, layer.before_mlp.weight
+        if any(norm.shape != (width,) for norm in norms):
+            return "its norms are of another width"
+        if layer.of_heads and layer.of_heads.weight.shape != (heads + groups, head):
+            return "its head norms are of another width"
+    embedding: Any = model.get_input_embeddings().weight
+    if embedding.shape != (config.vocab_size, width) or embedding.dtype not in EMBEDDINGS:
+        return "its embedding is stored in another format"
+    if (model.get_output_embeddings().out_features, model.get_output_embeddings().in_features) != embedding.shape:
+        return "its head and its embedding have different sizes"
+    return ""

@@ -1,0 +1,158 @@
+"""The native runner: a token's logits have the same bits whatever is fed beside it, and they are the model's."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import pytest
+import torch
+
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.native import CHUNK, NativeRunner
+from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
+from playground.models.cpu.native.model import NativeModel, native_model
+from tests.engine import FAMILIES, small, stored
+
+pytestmark = pytest.mark.skipif(engine() is None, reason="the engine does not run here")
+KINDS = ("Q4_0", "Q4_1", "bfloat16", "float16")
+
+
+def runner_of(model, found=None) -> NativeRunner:
+    native = native_model(model)
+    assert isinstance(native, NativeModel), native
+    if found:
+        native.engine = found
+    return NativeRunner(model, native)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_logits_are_those_of_the_weights_in_float32(family, kind):
+    model = stored(small(family), kind)
+    ids = random.Random(1).choices(range(300), k=40)
+    expected, seen = EagerRunner(model).forward(ids, keep=40), runner_of(model).forward(ids, keep=40)
+    torch.testing.assert_close(seen, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("head", "groups", "tied"), [(64, 4, True), (96, 1, False), (128, 2, False)])
+def test_heads_of_any_width_and_number(head, groups, tied):
+    model = stored(small("llama", head, groups, tied), "Q4_1")
+    ids = random.Random(1).choices(range(300), k=30)
+    torch.testing.assert_close(
+        runner_of(model).forward(ids, keep=30), EagerRunner(model).forward(ids, keep=30), rtol=0, atol=1e-4
+    )
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {kind: stored(small("qwen3"), kind) for kind in ("Q4_1", "bfloat16")}
+
+
+class OneByOne:
+    """What a text gives that is fed token by token, on one thread."""
+
+    def __init__(self, runner: NativeRunner, known: dict[tuple[int, ...], torch.Tensor]) -> None:
+        self._runner, self._fed, self.known = runner, [], known
+
+    def __call__(self, text: list[int]) -> torch.Tensor:
+        if tuple(text) not in self.known:
+            used, Threads.number = Threads.number, 1
+            shared = next((i for i, (a, b) in enumerate(zip(text, self._fed, strict=False)) if a != b), len(self._fed))
+            self._runner.commit(min(shared, len(text) - 1, len(self._fed)))
+            for end in range(self._runner.length + 1, len(text) + 1):
+                self.known[tuple(text[:end])] = self._runner.forward([text[end - 1]], keep=1)[0]
+                self._runner.commit(end)
+            self._fed, Threads.number = list(text), used
+        return self.known[tuple(text)]
+
+
+@pytest.fixture(scope="module")
+def known():
+    """What each kind of weights gives by texts, which all tests of this file share."""
+    return {"Q4_1": {}, "bfloat16": {}}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", [each.name for each in engines()] if engine() else [])
+@pytest.mark.parametrize("kind", ["Q4_1", "bfloat16"])
+def test_a_token_has_the_same_bits_in_any_pass_over_any_tree_after_any_roll_back(models, known, kind, name, threads):
+    """All instruction sets equal plain C, and so each other."""
+    one_by_one = OneByOne(runner_of(models[kind]), known[kind])
+    runner = runner_of(models[kind], next(each for each in engines() if each.name == name))
+    Threads.number = threads
+    draw = random.Random(0)
+    text: list[int] = []
+    for step in range(4 if name == PLAIN else 16):
+        before = draw.choices(range(300), k=draw.choice((1, 1, 2, 30) if step else (CHUNK + 40,)))
+        tree = [draw.randrange(-1, i) for i in range(draw.randrange(24))]
+        drafted = draw.choices(range(300), k=len(tree))
+        keep = len(tree) + 1
+        logits = runner.forward([*before, *drafted], keep, tree or None)
+        text += before
+        paths = [[]]
+        for i, parent in enumerate(tree):
+            paths.append([*paths[parent + 1], i])
+        for row, path in zip(logits, paths, strict=True):
+            expected = one_by_one([*text, *(drafted[i] for i in path)])
+            assert torch.equal(row, expected), (step, path)
+        kept = draw.choice(paths)
+        runner.commit(len(text), kept)
+        text += [drafted[i] for i in kept]
+        if draw.random() < 0.2:
+            text = text[: draw.randrange(1, len(text) + 1)]
+            runner.commit(len(text))
+
+
+def test_hidden_states_are_those_of_the_watched_layers_without_what_was_rolled_back(models):
+    model = models["Q4_1"]
+    runner, eager = runner_of(model), EagerRunner(model)
+    for each in (runner, eager):
+        each.watch([0, 1, -1])
+        each.forward([5, 6, 7], keep=1)
+        each.commit(3)
+        each.forward([8, 9, 10, 11], keep=4, tree=[-1, -1, 1])
+        each.commit(4, [1, 2])
+    assert runner.hidden.shape == (3, 3 * 128)
+    torch.testing.assert_close(runner.hidden, eager.hidden, rtol=0, atol=1e-4)
+
+
+def test_the_first_layers_use_the_cache_of_the_whole(models):
+    from playground.models.networks.early_exit import _exiting_after
+
+    model = models["Q4_1"]
+    shallow = _exiting_after(model, model.model.layers[:1])
+    runners = runner_of(model), EagerRunner(model)
+    rows = []
+    for runner in runners:
+        runner.forward([5, 6, 7], keep=1)
+        runner.commit(3)
+        first = runner.first_layers(shallow)
+        first.length = 3
+        rows.append(first.forward([8], keep=1))
+        first.commit(3)
+        rows.append(runner.forward([9], keep=1))
+    torch.testing.assert_close(rows[0], rows[2], rtol=0, atol=1e-4)
+    torch.testing.assert_close(rows[1], rows[3], rtol=0, atol=1e-4)
+
+
+def test_what_is_not_a_number_comes_out_as_such(models):
+    model = copy.deepcopy(models["Q4_1"])
+    model.get_input_embeddings().weight.data[7] = float("nan")
+    logits = runner_of(model).forward([5, 7, 6], keep=3)
+    assert not logits[0].isnan().any() and logits[1:].isnan().all()
+
+
+def test_a_token_outside_of_the_vocabulary_is_refused_before_the_engine_reads_memory_by_it(models):
+    runner = runner_of(models["Q4_1"])
+    for wrong in (-1, 300):
+        with pytest.raises(IndexError):
+            runner.forward([1, wrong], keep=1)
+
+
+def test_a_model_that_the_engine_does_not_run_says_why():
+    sliding = stored(small("mistral", sliding_window=8), "Q4_1")
+    assert native_model(sliding) == "the engine has no sliding windows"
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    assert "dynamic" in native_model(stored(small("llama", rope_parameters=dynamic), "Q4_1"))
+    assert native_model(small()) == "", "float32 was chosen: torch computes in it"
