@@ -94,6 +94,12 @@ class DraftingMethod:
         return named and (not self.part or any(re.search(self.part, name) for name in tensors))
 
 
+def _network(name: str, label: str, needs: str, paper: str, loader: str, branches: str, **more: Any) -> DraftingMethod:
+    """Make the method of a network that drafts chains. `loader`, `branches`: in NETWORKS and DRAFTERS."""
+    loader, branches = f"{NETWORKS}.{loader}", f"{DRAFTERS}.{branches}"
+    return DraftingMethod(name, label, needs, paper, CHAIN, "network", loader, branches=branches, **more)
+
+
 ALL = (
     DraftingMethod(
         "ngram",
@@ -143,108 +149,90 @@ ALL = (
         weights="layers",
         loader=f"{NETWORKS}.early_exit:first_layers",
     ),
-    DraftingMethod(
+    _network(
         "mtp",
         label="MTP layer",
         needs="an MTP layer trained for the target, or the target's own",
         paper="DeepSeek-AI 2024, DeepSeek-V3, section 2.2",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.native_mtp:load_mtp",
-        branches=f"{DRAFTERS}.mtp:branches",
+        loader="native_mtp:load_mtp",
+        branches="mtp:branches",
         published={"kind": "^mtp$"},
     ),
-    DraftingMethod(
+    _network(
         "eagle3",
         label="EAGLE-3",
         needs="an EAGLE-3 head published for the target",
         paper="Li et al. 2025, EAGLE-3",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.eagle3:load_eagle3",
-        branches=f"{DRAFTERS}.mtp:Eagle3Branches",
+        loader="eagle3:load_eagle3",
+        branches="mtp:Eagle3Branches",
         published={"architectures": "Eagle3", "speculators_model_type": "^eagle3$"},
     ),
-    DraftingMethod(
+    _network(
         "peagle",
         label="P-EAGLE",
         needs="a P-EAGLE head published for the target",
         paper="Hui et al. 2026, P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.eagle3:load_peagle",
-        branches=f"{DRAFTERS}.parallel:PEagleBranches",
+        loader="eagle3:load_peagle",
+        branches="parallel:PEagleBranches",
         published={"architectures": "Eagle3|PEagle", "speculators_model_type": "^(eagle3|peagle)$"},
         part=r"^(model\.)?mask_hidden$",
     ),
-    DraftingMethod(
+    _network(
         "dspark",
         label="DSpark",
         needs="a DSpark drafter published for the target",
         paper="DeepSeek-AI 2026, DSpark",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.dspark:load_dspark",
-        branches=f"{DRAFTERS}.walked:WalkedBranches",
+        loader="dspark:load_dspark",
+        branches="walked:WalkedBranches",
         published={"architectures": "DSpark|DFlash(?!2)", "speculators_model_type": "^(dflash|dspark)$"},
         part=r"^(markov|confidence)_head\.",
     ),
-    DraftingMethod(
+    _network(
         "dflash2",
         label="DFlash 2",
         needs="a DFlash 2 drafter published for the target",
         paper="z-lab 2026, DFlash 2",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.dflash2:load_dflash2",
-        branches=f"{DRAFTERS}.walked:WalkedBranches",
+        loader="dflash2:load_dflash2",
+        branches="walked:WalkedBranches",
         published={"architectures": "DFlash2", "speculators_model_type": "^dflash2$"},
     ),
-    DraftingMethod(
+    _network(
         "dflash",
         label="DFlash",
         needs="a DFlash drafter published for the target",
         paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.dflash:load_dflash",
-        branches=f"{DRAFTERS}.parallel:DFlashBranches",
+        loader="dflash:load_dflash",
+        branches="parallel:DFlashBranches",
         published={
             "architectures": "DFlash(?!2)|DSpark|MuseGlimmerAssistantModel",
             "speculators_model_type": "^(dflash|dspark)$",
         },
     ),
-    DraftingMethod(
+    _network(
         "gemma4",
         label="Gemma 4 assistant",
         needs="a Gemma 4 target and the assistant made for it",
         paper="Gemma Team 2026, Gemma 4 Technical Report",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.gemma4:load_gemma4",
-        branches=f"{DRAFTERS}.gemma4:Gemma4Branches",
+        loader="gemma4:load_gemma4",
+        branches="gemma4:Gemma4Branches",
         published={"model_type": "^gemma4(_unified)?_assistant$"},
     ),
-    DraftingMethod(
+    _network(
         "heads",
         label="Parallel heads",
         needs="heads trained for the target",
         paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.trained:load_trained",
-        branches=f"{DRAFTERS}.parallel:HeadsBranches",
+        loader="trained:load_trained",
+        branches="parallel:HeadsBranches",
         published={"kind": "^heads$"},
     ),
-    DraftingMethod(
+    _network(
         "medusa",
         label="Medusa heads",
         needs="Medusa heads published for the target",
         paper="Cai et al. 2024, Medusa",
-        builder=CHAIN,
-        weights="network",
-        loader=f"{NETWORKS}.heads:load_medusa",
-        branches=f"{DRAFTERS}.parallel:MedusaBranches",
+        loader="heads:load_medusa",
+        branches="parallel:MedusaBranches",
         published={"medusa_num_heads": ""},
     ),
     DraftingMethod(
