@@ -91,10 +91,14 @@ def train_drafter(
     """
     check_start(kind, start_from)
     target.model.requires_grad_(False)
-    published = kind in PUBLISHED
-    _check_depth(kind, target)
-    answers, held_out = load_answers(work, _watched(kind, target.model.config))
     text_config = target.model.config.get_text_config(decoder=True)
+    published, watched = kind in PUBLISHED, _watched(kind, target.model.config)
+    check(
+        bool(watched),
+        f"A drafter of the kind {kind} reads three layers of a target of at least 7; {target.name} has "
+        f"{text_config.num_hidden_layers}. Train mtp, heads or an assistant.",
+    )
+    answers, held_out = load_answers(work, watched)
     begun = [published_state(name) for name in start_from] if published else []
     chosen = drafted(begun[0]) if begun else draft_vocabulary(answers, text_config.vocab_size, vocabulary)
     draft_ids = chosen.to(target.model.device)
@@ -167,7 +171,7 @@ def _student(
         )
     network = build(config, target, draft_ids)
     if start_from:
-        begun = [load_trained(name, target, lambda step: None).network for name in start_from]
+        begun = [_weights(load_trained(name, target, lambda step: None).network) for name in start_from]
         network.load_state_dict({**_mean(begun), "draft_ids": draft_ids})
     elif isinstance(network, MtpLayer):
         network.start_from(target.model)
@@ -189,7 +193,7 @@ def _published_student(
         seen = torch.bincount(torch.cat([answer.ids for answer in answers]), minlength=len(target.tokenizer))
         student = BlockStudent(BlockDrafter(kind, target, draft_ids, inputs, mask_token(target, seen)))
     if begun:
-        mean = _published_mean(begun)
+        mean = _mean(begun)
         if "proj.weight" in mean:
             _check_mtp(kind, target, mean)
             layers = (*_watched(kind, target.model.config), -1)
@@ -209,17 +213,6 @@ def _published_student(
     return student
 
 
-def _published_mean(begun: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Returns the mean of the drafters' tensors.
-
-    Raises:
-        PlaygroundError: their weights have different shapes.
-    """
-    shapes = [{name: tensor.shape for name, tensor in each.items()} for each in begun]
-    check(all(it == shapes[0] for it in shapes), "The drafters to start from differ in their shapes. Name one.")
-    return {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
-
-
 def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> None:
     """Checks that a drafter of this kind can start from an MTP layer.
 
@@ -232,20 +225,6 @@ def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> Non
         raise PlaygroundError(
             f"A drafter of the kind {kind} cannot start from this MTP layer: it takes attention heads as wide together "
             "as the target, and a gated feed-forward network. Leave --start-from out."
-        )
-
-
-def _check_depth(kind: str, target: LoadedModel) -> None:
-    """Checks that the target has enough layers for this kind.
-
-    Raises:
-        PlaygroundError: the kind reads layers that the target lacks.
-    """
-    if not _watched(kind, target.model.config):
-        n = target.model.config.get_text_config(decoder=True).num_hidden_layers
-        raise PlaygroundError(
-            f"A drafter of the kind {kind} reads three layers of a target of at least 7; {target.name} has {n}. Train "
-            "mtp, heads or an assistant."
         )
 
 
@@ -268,16 +247,23 @@ def _begun_assistant(target: LoadedModel, names: Sequence[str]) -> PreTrainedMod
     for assistant in begun:
         check_same_tokenizer(target, assistant)
     model = begun[0].model
-    model.load_state_dict(_mean([assistant.model for assistant in begun]))
+    model.load_state_dict(_mean([_weights(assistant.model) for assistant in begun]))
     return model
 
 
-def _mean(networks: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
-    """Returns the mean of the networks' weights, by name."""
-    weights = [dict(network.named_parameters(remove_duplicate=False)) for network in networks]
-    if len({tuple((name, weight.shape) for name, weight in each.items()) for each in weights}) > 1:
-        raise PlaygroundError("The drafters to start from have weights of different shapes, which have no mean.")
-    return {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}
+def _mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Returns the mean of the drafters' tensors, by name.
+
+    Raises:
+        PlaygroundError: they have different shapes.
+    """
+    shapes = [{name: tensor.shape for name, tensor in each.items()} for each in states]
+    check(all(it == shapes[0] for it in shapes), "The drafters to start from have different shapes. Name one.")
+    return {name: torch.stack([each[name].float() for each in states]).mean(0) for name in states[0]}
+
+
+def _weights(network: nn.Module) -> dict[str, Tensor]:
+    return dict(network.named_parameters(remove_duplicate=False))
 
 
 WHAT = {  # the first paragraph of a model card

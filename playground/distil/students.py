@@ -51,19 +51,14 @@ class DraftVocabulary:
         self.slot = torch.full((vocab_size,), -1, device=draft_ids.device)
         self.slot[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
 
-    def score(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the cross-entropy with the target's likeliest tokens, and whether both have the same likeliest token:
-        each [m].
+    def compare(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the cross-entropy with the target's likeliest tokens; whether both have the same likeliest token; and
+        the chance that a sampled draft token is accepted, as far as CHOICES determine it: the sum of min(p, q) over
+        them. Each is [m].
 
         Args:
             logits: [m, draft vocabulary]. choices, chances: [m, CHOICES].
         """
-        loss, agree, _ = self.compare(logits, choices, chances)
-        return loss, agree
-
-    def compare(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the results of `score`, and the chance that a sampled draft token is accepted, as far as CHOICES
-        determine it: the sum of min(p, q) over them. Each is [m]."""
         slots = self.slot[choices]
         there = slots >= 0
         log_q = logits.float().log_softmax(-1)
@@ -116,7 +111,7 @@ class RecursiveStudent:
             )
             mask = torch.zeros(sees.shape, device=hidden.device).masked_fill(~sees, float("-inf"))
             hidden = self.module(ids, hidden, cache, places[None], mask.expand(rows, 1, *mask.shape))
-            loss, agree = self._vocabulary.score(self.module.logits(hidden[whole]), choices[whole], chances[whole])
+            loss, agree, _ = self._vocabulary.compare(self.module.logits(hidden[whole]), choices[whole], chances[whole])
             losses.append(DECAY**s * (loss.mean() + self.apart(hidden[there].float(), wanted[there].float())))
             agreed.append(agree)
         return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))
@@ -153,7 +148,7 @@ class HeadsStudent:
         for s in range(self._steps):
             ahead = slice(s + 1, s + 1 + n)
             choices, chances = batch.choices[:, ahead][whole], batch.chances[:, ahead][whole]
-            loss, agree = self._vocabulary.score(logits[:, s], choices, chances)
+            loss, agree, _ = self._vocabulary.compare(logits[:, s], choices, chances)
             losses.append(DECAY**s * loss.mean())
             agreed.append(agree)
         return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))
@@ -171,7 +166,7 @@ class AssistantStudent:
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         hidden = decoder_of(self.module)(input_ids=batch.ids, use_cache=False).last_hidden_state
         logits = self.module.get_output_embeddings()(hidden[batch.counts])
-        loss, agree = self._vocabulary.score(logits, batch.choices[batch.counts], batch.chances[batch.counts])
+        loss, agree, _ = self._vocabulary.compare(logits, batch.choices[batch.counts], batch.chances[batch.counts])
         return Lesson(loss.mean(), agree[:, None])
 
 
