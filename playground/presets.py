@@ -242,12 +242,12 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
     method = METHODS.get(drafter or "")
     wanted = method.drafts_with if method else ()
-    asked = next(iter(wanted), "assistant")
+    kind_of_weights = next(iter(wanted), "assistant")
     weights: dict[str, str | int] = {"early-exit": early_exit} if early_exit else {}
-    if assistant and METHODS[asked].weights == "layers":
+    if assistant and METHODS[kind_of_weights].weights == "layers":
         if not assistant.isdecimal():
             raise PlaygroundError(f"{drafter} takes a number of the target's layers, such as 4, and not {assistant!r}.")
-        weights[asked] = int(assistant)
+        weights[kind_of_weights] = int(assistant)
     elif assistant:
         kind = kind_of(assistant)
         if drafter in drafters() and not (kind in wanted if kind else wanted):
@@ -261,8 +261,8 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
                 f"{drafter} drafts with several kinds of networks, and nothing says which one {assistant} is: it is no "
                 "folder here with a config.json that says so. Give its folder, or name it in a preset (presets/pairs)."
             )
-        weights[kind or asked] = assistant
-    elif asked == "mtp":
+        weights[kind or kind_of_weights] = assistant
+    elif kind_of_weights == "mtp":
         weights["mtp"] = NATIVE
     default = next((name for name in drafters() if set(METHODS[name].drafts_with) & set(weights)), "ngram")
     return Pair("custom", title, target, default, size_gb=0, weights=weights)

@@ -29,14 +29,14 @@ def counters(text: str, names: CounterNames) -> Counts:
     Raises:
         PlaygroundError: these are the metrics of another program.
     """
-    found = [
+    counted = [
         sample._replace(name=sample.name.removeprefix(names.prefix))
         for sample in samples(text)
         if sample.name.startswith(names.prefix)
     ]
-    check(bool(found), f"The server's /metrics has no counters that begin with {names.prefix}")
+    check(bool(counted), f"The server's /metrics has no counters that begin with {names.prefix}")
     by_position: dict[int, int] = {}
-    for sample in found:
+    for sample in counted:
         if sample.name == "spec_decode_num_accepted_tokens_per_pos_total":
             label = sample.labels.get("position", "0")
             check(
@@ -46,13 +46,13 @@ def counters(text: str, names: CounterNames) -> Counts:
             position = int(label)
             by_position[position] = by_position.get(position, 0) + int(sample.value)
     return Counts(
-        drafts=_total(found, "spec_decode_num_drafts_total"),
-        drafted=_total(found, "spec_decode_num_draft_tokens_total"),
-        accepted=_total(found, "spec_decode_num_accepted_tokens_total"),
+        drafts=_total(counted, "spec_decode_num_drafts_total"),
+        drafted=_total(counted, "spec_decode_num_draft_tokens_total"),
+        accepted=_total(counted, "spec_decode_num_accepted_tokens_total"),
         accepted_at=tuple(by_position[position] for position in sorted(by_position)),
-        tokens=_total(found, names.tokens) or 0,
-        running=_total(found, names.running) or 0,
-        waiting=_total(found, names.waiting) or 0,
+        tokens=_total(counted, names.tokens) or 0,
+        running=_total(counted, names.running) or 0,
+        waiting=_total(counted, names.waiting) or 0,
     )
 
 
@@ -76,7 +76,7 @@ class Sample(NamedTuple):
 
 def samples(text: str) -> list[Sample]:
     """Returns all finite samples. Comments and invalid lines are left out."""
-    found = []
+    parsed = []
     for line in text.splitlines():
         if match := LINE.match(line):
             try:
@@ -84,5 +84,5 @@ def samples(text: str) -> list[Sample]:
             except ValueError:
                 continue
             if isfinite(value):
-                found.append(Sample(match["name"], dict(LABEL.findall(match["labels"] or "")), value))
-    return found
+                parsed.append(Sample(match["name"], dict(LABEL.findall(match["labels"] or "")), value))
+    return parsed

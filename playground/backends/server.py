@@ -239,18 +239,20 @@ def round_of(
             missing if an accepted token ended the text.
         drafted: how many tokens were drafted.
     """
-    kept = pieces[:accepted]
-    own = pieces[accepted] if len(pieces) > accepted else None
-    wrong = drafted - len(kept)
-    decisions: list[Decision] = ["rejected", *["unverified"] * (wrong - 1)] if own and wrong else ["unverified"] * wrong  # type: ignore[list-item]
+    accepted_pieces = pieces[:accepted]
+    last = pieces[accepted] if len(pieces) > accepted else None
+    wrong = drafted - len(accepted_pieces)
+    decisions: list[Decision] = ["unverified"] * wrong
+    if last and wrong:
+        decisions[0] = "rejected"
     reason: Reason = "plain" if not drafted else "correction" if wrong else "bonus"
     return Round(
         lookahead=lookahead,
         drafted=(
-            *(DraftToken(*piece, q=None, p=None, margin=None, decision="accepted") for piece in kept),
+            *(DraftToken(*piece, q=None, p=None, margin=None, decision="accepted") for piece in accepted_pieces),
             *(DraftToken(None, "", False, None, None, None, decision) for decision in decisions),
         ),
-        target=TargetToken(*own, p=None, margin=None, reason=reason) if own else None,
+        target=TargetToken(*last, p=None, margin=None, reason=reason) if last else None,
         start_s=start_s,
         draft_s=None,
         verify_s=None,

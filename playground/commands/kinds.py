@@ -79,7 +79,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bool, device: str) -> Result:
+def _result(work: Experiment, title: str, values: Mapping[str, Any], *, again: bool, device: str) -> Result:
     """Runs the experiment, which the history lists. Exits with 130 if it was stopped.
 
     Args:
@@ -107,7 +107,7 @@ def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bo
         print(f"playground: going on with {name}, which was stopped (--again begins anew)", file=sys.stderr)
         session.resume(name)
     else:
-        name = session.start(work, title, asked)
+        name = session.start(work, title, values)
     if error := follow(session.runs[name]):
         raise error
     result, entry = session.result(name), session.entry(name)

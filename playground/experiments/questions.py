@@ -111,18 +111,18 @@ def _file(path: Path, settings: Mapping[str, Any], on_error: OnError, problems: 
             f"{path.name} is not a suite ({error}). Name one of {', '.join(suites())}, or a UTF-8 text file. {FORMS}"
         ) from error
     read: Callable[[str], Iterable[tuple[int, Any]]] = {".csv": _csv, ".txt": _text}.get(path.suffix, _json)
-    found = []
+    questions = []
     for number, entry in read(text):
         try:
-            found.append(_question(entry, path.stem, settings))
+            questions.append(_question(entry, path.stem, settings))
         except PlaygroundError as error:
             problem = f"{path.name}, line {number}: {error}"
             if on_error == "stop":
                 raise PlaygroundError(f"{problem} The file is not a suite as it is. {FORMS}") from None
             problems.append(problem)
-    if not found:
+    if not questions:
         raise PlaygroundError(f"{path.name} is not a suite: it holds no prompt. {FORMS}")
-    return found
+    return questions
 
 
 def _lines(text: str) -> Iterable[tuple[int, str]]:

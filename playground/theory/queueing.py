@@ -71,8 +71,8 @@ class LoadPoint:
 def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
     """Return standard and assisted decoding as one replica each, from a finished run; None without measured pass times
     of two widths, drafts, or the split of rounds."""
-    found, times = decoding(baseline, other), other.environment.pass_times
-    if found is None or not found.split or len(times) < 2:
+    measured, times = decoding(baseline, other), other.environment.pass_times
+    if measured is None or not measured.split or len(times) < 2:
         return None
     base, ours = metrics.compared_rounds(baseline, other)
     plain_s = (base[-1].end_s - base[0].end_s) / (len(base) - 1)
@@ -80,10 +80,10 @@ def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
     cost = pass_seconds(times)
     growth = lambda tokens: cost(tokens) / cost(1)  # noqa: E731
     # The run's own rounds fix the level at a batch of 1, the measured pass times how it grows with the batch.
-    verify_s = plain_s * (1 + found.verify + found.other) / growth(width)
+    verify_s = plain_s * (1 + measured.verify + measured.other) / growth(width)
     standard = Service(lambda batch: plain_s * growth(batch), [1], base[0].end_s, len(base[0].tokens))
     assisted = Service(
-        lambda batch: verify_s * growth(batch * width) + plain_s * found.draft * growth(batch),
+        lambda batch: verify_s * growth(batch * width) + plain_s * measured.draft * growth(batch),
         [len(round_.tokens) for round_ in ours[1:]],
         ours[0].end_s,
         len(ours[0].tokens),

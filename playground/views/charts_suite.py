@@ -72,12 +72,14 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
     prompts together the prediction of the formulas is drawn, too."""
     name = AXES[result.axis]
     figure = charts.blank(title, "pooled, with 95 % intervals; below: accepted length", "", "")
-    found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
-    if not found:
+    measured = [(point, s) for point in result.points for s in point.summaries if s.category == category]
+    if not measured:
         return charts.empty(figure, "No prompt was run.")
-    n = count(found[0][1].prompts, "prompt")
+    n = count(measured[0][1].prompts, "prompt")
     make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06, figure=figure)
-    _measured(figure, found, name, "no drafter", row=1, col=1, marker=_marks([point for point, _ in found], category))
+    _measured(
+        figure, measured, name, "no drafter", row=1, col=1, marker=_marks([point for point, _ in measured], category)
+    )
     predicted = [(it.value, it.predicted) for it in result.points if it.predicted and category == ALL]
     if predicted:
         figure.add_scatter(
@@ -86,15 +88,15 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
             row=1, col=1,
         )  # fmt: skip
     charts.add_line(
-        figure, "mean accepted length", charts.STANDARD, x=[point.value for point, _ in found],
-        y=[summary.mean_accepted_length for _, summary in found], row=2, col=1,
+        figure, "mean accepted length", charts.STANDARD, x=[point.value for point, _ in measured],
+        y=[summary.mean_accepted_length for _, summary in measured], row=2, col=1,
         hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
     )  # fmt: skip
-    sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
-    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(found, category)]))
-    ends = [("measured", found[-1][1].overall, ASSISTED)]
+    sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in measured]
+    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(measured, category)]))
+    ends = [("measured", measured[-1][1].overall, ASSISTED)]
     ends += [("predicted", predicted[-1][1].speedup, PREDICTED)] if predicted else []
-    axis = _axis([summary for _, summary in found], [it.speedup for _, it in predicted])
+    axis = _axis([summary for _, summary in measured], [it.speedup for _, it in predicted])
     charts.label_lines(figure, ends, axis)
     figure.update_yaxes(title_text="tokens/pass", rangemode="tozero", row=2, col=1)
     figure.update_xaxes(title_text=f"{name} (n = {n} at each)", row=2, col=1)

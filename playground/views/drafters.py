@@ -63,19 +63,19 @@ def caption(comparison: Comparison) -> str:
     return f"{CAPTION} No clear winner: the first ones are closer than the noise ({spread})."
 
 
-def _row(found: Measured, *, best: bool) -> Row:
-    other = found.ours
-    equation = found.equation
+def _row(measured: Measured, *, best: bool) -> Row:
+    other = measured.ours
+    equation = measured.equation
     return Row(
         lane=other.lane.name,
-        speedup=headline.speedup(found),
+        speedup=headline.speedup(measured),
         tokens_per_pass=number(equation.tokens_per_pass if equation else None),
         acceptance=percent(metrics.measure(other).acceptance_rate),
         cost=number(equation.cost if equation else None),
         runs_in=engines.runs_in(other.lane),
         memory=megabytes(other.memory.total if other.memory else None),
-        output=_output(found),
-        note=_note(found),
+        output=_output(measured),
+        note=_note(measured),
         best=best,
     )
 

@@ -41,7 +41,7 @@ class CannotError(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wanted:
     """A lane, in the terms that engines share. `method`: the drafting method; for a tree, that of its network. `model`:
     the drafter's id or folder or, for early exit, a number of layers. `request`: the request that was measured; None
     where there was more than one."""
@@ -64,26 +64,26 @@ def hub_name(name: str) -> str:
     return STARTER if name == "starter" else name
 
 
-def check_known(asked: Asked) -> None:
+def check_known(wanted: Wanted) -> None:
     """Raise CannotError for drafting methods that no engine has."""
-    if asked.lane.drafter in ("composite", "adaptive"):
-        raise CannotError(f"No engine mixes lookup and a draft tree as {METHODS[asked.lane.drafter].label} does.")
-    if asked.method == "grammar":
+    if wanted.lane.drafter in ("composite", "adaptive"):
+        raise CannotError(f"No engine mixes lookup and a draft tree as {METHODS[wanted.lane.drafter].label} does.")
+    if wanted.method == "grammar":
         raise CannotError("The engines have no drafter for what a grammar forces.")
-    if asked.method in ONLY_HERE and asked.model != NATIVE:
-        raise CannotError(ONLY_HERE[asked.method])
-    if not asked.method:
+    if wanted.method in ONLY_HERE and wanted.model != NATIVE:
+        raise CannotError(ONLY_HERE[wanted.method])
+    if not wanted.method:
         raise CannotError("The trace does not say what kind of network drafted the tree.")
 
 
-def export_command(asked: Asked, engine: str) -> str:
+def export_command(wanted: Wanted, engine: str) -> str:
     """Return the command that exports a drafter of ours into the folder of its name, in a layout that the engine reads;
     "" for other drafters.
 
     Raises:
         CannotError: the engine reads none of its layouts.
     """
-    kind, name = asked.method, asked.model
+    kind, name = wanted.method, wanted.model
     readers = READ_BY.get(("speculators", kind), ())
     if not name.startswith(SHIPPED) or not readers:
         return ""
@@ -108,18 +108,20 @@ def sent_with_each(engine: str, request: Request | None) -> str:
     return f"It has no setting for {' and '.join(lacks)}." if lacks else ""
 
 
-def _in_blocks(asked: Asked) -> bool:
-    return verified_by(asked.lane) == "block"
+def _in_blocks(wanted: Wanted) -> bool:
+    return verified_by(wanted.lane) == "block"
 
 
-def _transformers(asked: Asked) -> tuple[str, str]:
-    if asked.tree:
+def _transformers(wanted: Wanted) -> tuple[str, str]:
+    if wanted.tree:
         raise CannotError("transformers drafts chains only.")
-    k, draft = asked.k, f"drafter = AutoModelForCausalLM.from_pretrained({asked.model!r})"
+    k, draft = wanted.k, f"drafter = AutoModelForCausalLM.from_pretrained({wanted.model!r})"
     policy = {
         "num_assistant_tokens": k,
-        "num_assistant_tokens_schedule": "heuristic" if asked.lane.policy == "heuristic" else "constant",
-        "assistant_confidence_threshold": asked.lane.confidence_threshold if asked.lane.policy == "confidence" else 0.0,
+        "num_assistant_tokens_schedule": "heuristic" if wanted.lane.policy == "heuristic" else "constant",
+        "assistant_confidence_threshold": wanted.lane.confidence_threshold
+        if wanted.lane.policy == "confidence"
+        else 0.0,
     }
     dynamic = [draft, *(f"drafter.generation_config.{name} = {value!r}" for name, value in policy.items())]
     ways: dict[str, tuple[list[str], str]] = {
@@ -128,75 +130,66 @@ def _transformers(asked: Asked) -> tuple[str, str]:
         "assistant": (dynamic, "assistant_model=drafter"),
         "gemma4": (dynamic, "assistant_model=drafter"),
         "universal": (
-            [*dynamic, f"drafter_tokenizer = AutoTokenizer.from_pretrained({asked.model!r})"],
+            [*dynamic, f"drafter_tokenizer = AutoTokenizer.from_pretrained({wanted.model!r})"],
             "assistant_model=drafter, tokenizer=tokenizer, assistant_tokenizer=drafter_tokenizer",
         ),
         "dflash": ([draft], 'assistant_model=drafter, speculation_type="dflash"'),
-        "early-exit": ([], f"assistant_early_exit={asked.model}"),
+        "early-exit": ([], f"assistant_early_exit={wanted.model}"),
         "mtp": ([], "use_mtp=True"),
     }
-    if asked.method not in ways:
-        raise CannotError(f"transformers has no {METHODS[asked.method].label}.")
-    if asked.method == "dflash" and "muse-glimmer" not in asked.model.lower():
+    if wanted.method not in ways:
+        raise CannotError(f"transformers has no {METHODS[wanted.method].label}.")
+    if wanted.method == "dflash" and "muse-glimmer" not in wanted.model.lower():
         raise CannotError("transformers loads DFlash drafters of its own class alone, Muse Glimmer's.")
-    before, options = ways[asked.method]
-    if asked.request and asked.request.stops:
+    before, options = ways[wanted.method]
+    if wanted.request and wanted.request.stops:
         with_text = "" if "tokenizer=tokenizer" in options else "tokenizer=tokenizer"
-        options = ", ".join(filter(None, [options, f"stop_strings={[*asked.request.stops]!r}", with_text]))
+        options = ", ".join(filter(None, [options, f"stop_strings={[*wanted.request.stops]!r}", with_text]))
     lines = [
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
         "",
-        f"tokenizer = AutoTokenizer.from_pretrained({asked.target!r})",
-        f'model = AutoModelForCausalLM.from_pretrained({asked.target!r}, dtype="auto", device_map="auto")',
+        f"tokenizer = AutoTokenizer.from_pretrained({wanted.target!r})",
+        f'model = AutoModelForCausalLM.from_pretrained({wanted.target!r}, dtype="auto", device_map="auto")',
         *before,
         'inputs = tokenizer("Your prompt", return_tensors="pt").to(model.device)',
         f"output = model.generate(**inputs, max_new_tokens=128{', ' + options if options else ''})",
         "print(tokenizer.decode(output[0], skip_special_tokens=True))",
     ]
     depth = {"mtp": "transformers drafts one token per MTP layer.", "dflash": "transformers drafts whole blocks."}
-    return "\n".join(lines), depth.get(asked.method, "")
+    return "\n".join(lines), depth.get(wanted.method, "")
 
 
-def _vllm(asked: Asked) -> tuple[str, str]:
-    k = asked.k
-    ways: dict[str, dict[str, Any]] = {
-        "none": {},
-        "ngram": {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_min": 2, "prompt_lookup_max": 5},
-        "suffix": {"method": "suffix", "num_speculative_tokens": k},
-        "assistant": {"method": "draft_model", "model": asked.model, "num_speculative_tokens": k},
-        "universal": {
-            "method": "draft_model",
-            "model": asked.model,
-            "num_speculative_tokens": k,
-            "use_heterogeneous_vocab": True,
-        },
-        "mtp": {"method": "mtp", "num_speculative_tokens": k},
-        "gemma4": {"method": "mtp", "model": asked.model, "num_speculative_tokens": k},
-        **{
-            name: {"method": name, "model": asked.model, "num_speculative_tokens": k}
-            for name in ("eagle3", "dflash", "dspark", "medusa")
-        },
-        **{
-            name: {"method": method, "model": asked.model, "num_speculative_tokens": k, "parallel_drafting": True}
-            for name, method in (("pard", "draft_model"), ("peagle", "eagle3"))
-        },
+def _vllm(wanted: Wanted) -> tuple[str, str]:
+    alone = ("ngram", "suffix", "mtp")  # without a model of their own
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
+        "ngram": ("ngram", {"prompt_lookup_min": 2, "prompt_lookup_max": 5}),
+        "assistant": ("draft_model", {}),
+        "universal": ("draft_model", {"use_heterogeneous_vocab": True}),
+        "pard": ("draft_model", {"parallel_drafting": True}),
+        "peagle": ("eagle3", {"parallel_drafting": True}),
+        "gemma4": ("mtp", {}),
+        **{name: (name, {}) for name in ("suffix", "mtp", "eagle3", "dflash", "dspark", "medusa")},
     }
-    if asked.method not in ways:
-        raise CannotError(f"vLLM has no {METHODS[asked.method].label}.")
-    config, note = ways[asked.method], ""
-    if asked.tree:
+    config, note = dict[str, Any](), ""
+    if wanted.method != "none":
+        if wanted.method not in ways:
+            raise CannotError(f"vLLM has no {METHODS[wanted.method].label}.")
+        method, more = ways[wanted.method]
+        model = {} if wanted.method in alone else {"model": wanted.model}
+        config = {"method": method, **model, "num_speculative_tokens": wanted.k, **more}
+    if wanted.tree:
         note = "vLLM drafts a chain where this lane drafted a tree: measure again."
-    elif _in_blocks(asked):
+    elif _in_blocks(wanted):
         config |= {"rejection_sample_method": "block", "draft_sample_method": "probabilistic"}
         note = "Block verification is in vLLM's V2 runner alone; others, its CPU build too, verify token by token."
     option = f" --speculative-config {shlex.quote(json.dumps(config))}" if config else ""
-    return f"vllm serve {shlex.quote(asked.target)}{option}", note
+    return f"vllm serve {shlex.quote(wanted.target)}{option}", note
 
 
-def _sglang(asked: Asked) -> tuple[str, str]:
-    k, model = asked.k, f" --speculative-draft-model-path {shlex.quote(asked.model)}"
+def _sglang(wanted: Wanted) -> tuple[str, str]:
+    k, model = wanted.k, f" --speculative-draft-model-path {shlex.quote(wanted.model)}"
     # Each step drafts the `topk` best continuations of every branch; the best `num-draft-tokens` are verified.
-    topk, nodes = (8, asked.lane.nodes) if asked.tree else (1, k + 1)
+    topk, nodes = (8, wanted.lane.nodes) if wanted.tree else (1, k + 1)
     steps = f" --speculative-num-steps {k} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {nodes}"
     ways = {
         "none": "",
@@ -206,20 +199,20 @@ def _sglang(asked: Asked) -> tuple[str, str]:
         "mtp": f" --speculative-algorithm EAGLE{steps}",
         "dflash": f" --speculative-algorithm DFLASH{model}",
     }
-    if asked.method not in ways or (asked.tree and asked.method == "dflash"):
-        raise CannotError(f"SGLang does not draft so with {METHODS[asked.method].label}.")
-    note = "SGLang grows a tree by a fixed width per step: measure again." if asked.tree else ""
-    block = " --speculative-use-block-verification" if _in_blocks(asked) and asked.method in SGLANG_BLOCKS else ""
-    return f"python -m sglang.launch_server --model-path {shlex.quote(asked.target)}{ways[asked.method]}{block}", note
+    if wanted.method not in ways or (wanted.tree and wanted.method == "dflash"):
+        raise CannotError(f"SGLang does not draft so with {METHODS[wanted.method].label}.")
+    note = "SGLang grows a tree by a fixed width per step: measure again." if wanted.tree else ""
+    block = " --speculative-use-block-verification" if _in_blocks(wanted) and wanted.method in SGLANG_BLOCKS else ""
+    return f"python -m sglang.launch_server --model-path {shlex.quote(wanted.target)}{ways[wanted.method]}{block}", note
 
 
-def _llama_server(asked: Asked) -> tuple[str, str]:
-    if asked.tree:
+def _llama_server(wanted: Wanted) -> tuple[str, str]:
+    if wanted.tree:
         raise CannotError("llama-server drafts chains only.")
-    most = f"--spec-draft-n-max {asked.k}"
+    most = f"--spec-draft-n-max {wanted.k}"
     ways = {
         "none": "",
-        "ngram": f" --spec-type ngram-simple --spec-ngram-simple-size-m {asked.k}",
+        "ngram": f" --spec-type ngram-simple --spec-ngram-simple-size-m {wanted.k}",
         "assistant": f" --spec-type draft-simple -md DRAFTER.gguf {most}",
         "mtp": f" --spec-type draft-mtp {most}",
         "eagle3": f" --spec-type draft-eagle3 -md DRAFTER.gguf {most}",
@@ -227,33 +220,35 @@ def _llama_server(asked: Asked) -> tuple[str, str]:
         "dflash2": f" --spec-type draft-dflash -md DRAFTER.gguf {most}",
         "dspark": f" --spec-type draft-dspark -md DRAFTER.gguf {most}",
     }
-    if asked.method not in ways:
-        raise CannotError(f"llama-server has no {METHODS[asked.method].label}.")
-    drafter = f", DRAFTER.gguf {asked.model}" if "DRAFTER" in ways[asked.method] else ""
-    note = f"MODEL.gguf is {asked.target}{drafter}, converted by llama.cpp's convert_hf_to_gguf.py."
-    return f"llama-server -m MODEL.gguf{ways[asked.method]}", note
+    if wanted.method not in ways:
+        raise CannotError(f"llama-server has no {METHODS[wanted.method].label}.")
+    drafter = f", DRAFTER.gguf {wanted.model}" if "DRAFTER" in ways[wanted.method] else ""
+    note = f"MODEL.gguf is {wanted.target}{drafter}, converted by llama.cpp's convert_hf_to_gguf.py."
+    return f"llama-server -m MODEL.gguf{ways[wanted.method]}", note
 
 
-def _tensorrt(asked: Asked) -> tuple[str, str]:
-    if asked.tree:
+def _tensorrt(wanted: Wanted) -> tuple[str, str]:
+    if wanted.tree:
         raise CannotError("These options of TensorRT-LLM draft chains.")
     names = {"ngram": "NGram", "assistant": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP", "dflash": "DFlash"}
-    if asked.method not in names:
-        raise CannotError(f"TensorRT-LLM has no {METHODS[asked.method].label}, or needs no setting for it.")
-    lines = ["speculative_config:", f"  decoding_type: {names[asked.method]}", f"  max_draft_len: {asked.k}"]
-    if asked.method in ("assistant", "eagle3", "dflash"):
-        lines.append(f"  speculative_model: {json.dumps(asked.model)}")  # a JSON string is a YAML string
+    if wanted.method not in names:
+        raise CannotError(f"TensorRT-LLM has no {METHODS[wanted.method].label}, or needs no setting for it.")
+    lines = ["speculative_config:", f"  decoding_type: {names[wanted.method]}", f"  max_draft_len: {wanted.k}"]
+    if wanted.method in ("assistant", "eagle3", "dflash"):
+        lines.append(f"  speculative_model: {json.dumps(wanted.model)}")  # a JSON string is a YAML string
     return "\n".join(lines), ""
 
 
-def _mlx(asked: Asked) -> tuple[str, str]:
-    if asked.method not in ("assistant", "none") or asked.tree:
+def _mlx(wanted: Wanted) -> tuple[str, str]:
+    if wanted.method not in ("assistant", "none") or wanted.tree:
         raise CannotError("mlx-lm drafts with a draft model only.")
-    draft = f" --draft-model {shlex.quote(asked.model)} --num-draft-tokens {asked.k}" if asked.method != "none" else ""
-    return f'mlx_lm.generate --model {shlex.quote(asked.target)}{draft} --prompt "Your prompt"', ""
+    draft = (
+        f" --draft-model {shlex.quote(wanted.model)} --num-draft-tokens {wanted.k}" if wanted.method != "none" else ""
+    )
+    return f'mlx_lm.generate --model {shlex.quote(wanted.target)}{draft} --prompt "Your prompt"', ""
 
 
-Write = Callable[[Asked], tuple[str, str]]
+Write = Callable[[Wanted], tuple[str, str]]
 ENGINES: dict[str, tuple[str, str, Write]] = {
     "vLLM": ("vLLM 0.32", "shell", _vllm),
     "SGLang": ("SGLang 0.5.23", "shell", _sglang),

@@ -21,8 +21,8 @@ from playground.trace import Comparison
 from playground.views import headline
 from playground.views.engine_commands import (
     ENGINES,
-    Asked,
     CannotError,
+    Wanted,
     check_known,
     export_command,
     hub_name,
@@ -56,13 +56,13 @@ def settings(lane: Lane, method: str | None = None, request: Request | None = No
     method = (method or _network(lane)) if METHODS[lane.drafter].tree else lane.drafter
     layers = re.search(r"\d+", lane.assistant or "") if method == "early-exit" else None
     model = layers[0] if layers else hub_name(lane.assistant or "")
-    asked = Asked(hub_name(lane.target), method, model, lane.lookahead, lane, request)
-    found = []
+    wanted = Wanted(hub_name(lane.target), method, model, lane.lookahead, lane, request)
+    written = []
     for engine, (written_for, language, write) in ENGINES.items():
         try:
-            check_known(asked)
-            step = export_command(asked, engine)
-            text, note = write(asked)
+            check_known(wanted)
+            step = export_command(wanted, engine)
+            text, note = write(wanted)
             if step and language == "shell":
                 text = f"{step}\n{text}"
             elif step:
@@ -71,8 +71,8 @@ def settings(lane: Lane, method: str | None = None, request: Request | None = No
             text, note = "", str(reason)
         also = sent_with_each(engine, request) if text else ""
         note = f"{' '.join(note.split())} {also}".strip()  # a line: a comment
-        found.append(Settings(engine, written_for, language, text, note))
-    return found
+        written.append(Settings(engine, written_for, language, text, note))
+    return written
 
 
 def runs_in(lane: Lane) -> str:
@@ -102,19 +102,19 @@ def of_ranked(given: Mapping[Lane, str], method: str | None = None, request: Req
 def _first_able(tried: Sequence[tuple[Lane, Settings, str]]) -> Settings:
     """Return the first settings that one engine can decode. `tried`: each lane with its settings and its measured
     speed-up, "" if it did not run."""
-    (wanted, asked, _), *_ = tried
-    for lane, found, gave in tried:
-        if not found.text:
+    (wanted, wanted_settings, _), *_ = tried
+    for lane, written, gave in tried:
+        if not written.text:
             continue
         given = f"{gave} here" if gave else "not measured here"
         said = f"{given[0].upper()}{given[1:]}."
         if lane == wanted:
-            return replace(found, note=f"{said} {found.note}".strip())
+            return replace(written, note=f"{said} {written.note}".strip())
         name = names([lane])[label(lane)] if lane.drafter != "none" else lane.name
         nearest = said if lane.drafter == "none" else f"The nearest is {name}: {given}."
-        note = f"{asked.note} {nearest} {found.note}".strip()
-        return replace(found, note=note, instead=name, drafter="" if gave else lane.drafter)
-    return asked
+        note = f"{wanted_settings.note} {nearest} {written.note}".strip()
+        return replace(written, note=note, instead=name, drafter="" if gave else lane.drafter)
+    return wanted_settings
 
 
 def first(found: Sequence[Settings]) -> Settings | None:
@@ -174,18 +174,18 @@ def schedule(result: LoadResult) -> list[tuple[int, int]]:
     return found
 
 
-def load_settings(found: Schedule) -> list[Settings]:
+def load_settings(levels: Schedule) -> list[Settings]:
     """Return the settings of engines with one entry for each measured level; nothing where no level pays."""
-    if not any(k for _, k in found):
+    if not any(k for _, k in levels):
         return []
-    most = max(k for _, k in found)
-    starts = [1, *(users + 1 for users, _ in found[:-1])]
-    ranges = [[start, users, k] for start, (users, k) in zip(starts, found, strict=True)]
+    most = max(k for _, k in levels)
+    starts = [1, *(users + 1 for users, _ in levels[:-1])]
+    ranges = [[start, users, k] for start, (users, k) in zip(starts, levels, strict=True)]
     vllm = {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": ranges}
     sglang = {str(start): {"candidate_steps": sorted({0, k})} for start, _, k in ranges}  # from this batch on
     lines = ["speculative_config:", f"  max_draft_len: {most}", "  draft_len_schedule:"]
-    lines += [f"    {users}: {k}" for users, k in found]
-    beyond = f"Measured up to {found[-1][0]} users; a batch is taken to be as large as the number of users."
+    lines += [f"    {users}: {k}" for users, k in levels]
+    beyond = f"Measured up to {levels[-1][0]} users; a batch is taken to be as large as the number of users."
     return [
         Settings("vLLM", "vLLM 0.32", "json", json.dumps(vllm), f"Into --speculative-config. {beyond}"),
         Settings(

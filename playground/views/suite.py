@@ -90,7 +90,7 @@ def title(result: SuiteResult) -> str:
 def setting(result: SuiteResult, swept: str = "") -> str:
     """Return machine, versions, settings, and what the columns of `by_category` mean. `swept`: the setting that
     varies."""
-    where, asked = result.environment, result.request
+    where, request = result.environment, result.request
     versions = ", ".join(
         f"{name} {where.versions[name]}"
         for name in ("torch", "transformers", "llama.cpp", "vllm")
@@ -100,10 +100,10 @@ def setting(result: SuiteResult, swept: str = "") -> str:
     counted = "all" if result.counted == "all" else f"the {result.counted}"
     runs = f"{counted} of {result.runs} runs; " if result.runs > 1 else ""
     threads = f", {where.threads} threads" if where.threads else ""
-    temperature = "as swept" if swept == "temperature" else f"{asked.temperature:g}"
-    left_out = facts.not_obeyed(where, asked)
+    temperature = "as swept" if swept == "temperature" else f"{request.temperature:g}"
+    left_out = facts.not_obeyed(where, request)
     return (
-        f"{known}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
+        f"{known}{threads}, {versions}; {request.max_new_tokens} new tokens, "
         f"temperature {temperature}; {runs}median: over prompts (quartiles); macro: geometric mean over "
         f"prompts; pooled: all tokens over all time{_intervals(result)}{f'. {left_out}' if left_out else ''}"
     )

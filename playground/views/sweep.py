@@ -160,17 +160,17 @@ def _against_prediction(result: SweepResult) -> list[str]:
 
 def _miss(point: Point) -> str:
     """Return a prediction that is more than a tenth off, with the part of it that is off; "" if it is not."""
-    predicted, found = point.predicted, point.overall
-    assert predicted and found and found.mean_accepted_length
-    off = predicted.speedup / found.overall
+    predicted, summary = point.predicted, point.overall
+    assert predicted and summary and summary.mean_accepted_length
+    off = predicted.speedup / summary.overall
     if isclose(off, 1, rel_tol=TOLERANCE):
         return ""
-    tokens = predicted.tokens_per_pass / found.mean_accepted_length
-    text = f"{point.value:g}, {predicted.speedup:.2f} predicted and {found.overall:.2f} measured"
-    if found.interval and found.interval[0] <= predicted.speedup <= found.interval[1]:
+    tokens = predicted.tokens_per_pass / summary.mean_accepted_length
+    text = f"{point.value:g}, {predicted.speedup:.2f} predicted and {summary.overall:.2f} measured"
+    if summary.interval and summary.interval[0] <= predicted.speedup <= summary.interval[1]:
         return f"{text}, within the noise"
     if abs(log(tokens)) >= abs(log(off / tokens)):
-        here, there = predicted.tokens_per_pass, found.mean_accepted_length
+        here, there = predicted.tokens_per_pass, summary.mean_accepted_length
         return f"{text}: {here:.2f} tokens a pass predicted, {there:.2f} measured"
     return f"{text}: a round cost {off / tokens:.2f} times what was predicted"
 

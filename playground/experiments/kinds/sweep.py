@@ -221,8 +221,8 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
     if not base or not ours:
         return {}
     passes = ours[0].environment.pass_times
-    found = theory.what_if_of_runs([it.rounds for it in base], [it.rounds for it in ours], passes, deepest)
-    if found is None:
+    what_if = theory.what_if_of_runs([it.rounds for it in base], [it.rounds for it in ours], passes, deepest)
+    if what_if is None:
         return {}
     prefill_s = sum(it.rounds[0].end_s - it.rounds[0].start_s for it in base)
     share = prefill_s / sum(
@@ -230,10 +230,10 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
     )  # the prefill's share, which drafting does not change
     predicted = {}
     for value in values:
-        at = found.predictions[int(value)]
+        at = what_if.predictions[int(value)]
         # A round that drafts nothing, which is common for a lookup, is a plain round at any lookahead.
-        tokens = found.drafting * at.tokens_per_pass + 1 - found.drafting
-        cost = found.drafting * at.tokens_per_pass / at.speedup + 1 - found.drafting
+        tokens = what_if.drafting * at.tokens_per_pass + 1 - what_if.drafting
+        cost = what_if.drafting * at.tokens_per_pass / at.speedup + 1 - what_if.drafting
         predicted[value] = Predicted(tokens, 1 / (share + (1 - share) * cost / tokens))
     return predicted
 

@@ -242,7 +242,7 @@ class Traffic(OfPrompts):
         once."""
         from playground.backends.local import LocalBackend  # imports torch
 
-        found: dict[str, Counts] = {}
+        estimates: dict[str, Counts] = {}
         for number, lane in enumerate(self.lanes):
             backend = backends[lane.backend]
             if not isinstance(backend, LocalBackend) or not self.turns[0].question.request.greedy:
@@ -263,12 +263,12 @@ class Traffic(OfPrompts):
                     break
                 of_turns.append(counts)
             if of_turns:
-                found[label(lane)] = add_counts(of_turns)
-        return found
+                estimates[label(lane)] = add_counts(of_turns)
+        return estimates
 
 
 def traffic_result(
-    found: SuiteResult,
+    decoded: SuiteResult,
     counts: Mapping[str, Counts],
     turns: int,
     conversations: int,
@@ -277,18 +277,18 @@ def traffic_result(
     texts: bool,
 ) -> TrafficResult:
     """Returns the result of a log: its suite by depth, the verdict, and the estimates by the lanes' labels."""
-    names = list(dict.fromkeys(row.lane for row in found.rows))
-    best = next(it for it in ranked.rank(found.rows) if it.lane != STANDARD)
+    names = list(dict.fromkeys(row.lane for row in decoded.rows))
+    best = next(it for it in ranked.rank(decoded.rows) if it.lane != STANDARD)
     in_lane: dict[str, list[Trace]] = {name: [] for name in names}
-    for trace in found.traces:
-        in_lane[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
+    for trace in decoded.traces:
+        in_lane[label(trace.lane) if trace.lane in decoded.lanes else STANDARD].append(trace)
     depths = [LaneDepths(name, tuple(metrics.by_depth(traces))) for name, traces in in_lane.items()]
     estimates = [
-        Estimated(name, it, it.tokens_per_pass, found.of(name).mean_accepted_length if name in names else None)
+        Estimated(name, it, it.tokens_per_pass, decoded.of(name).mean_accepted_length if name in names else None)
         for name, it in counts.items()
     ]
     return TrafficResult(
-        suite=found if texts else _without_texts(found),
+        suite=decoded if texts else _without_texts(decoded),
         conversations=conversations,
         turns=turns,
         best=best.lane,

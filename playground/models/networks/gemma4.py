@@ -114,16 +114,16 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
     remedy = f"Choose the assistant made for {target_name}; Google names it like its target, followed by -assistant."
     if not METHODS["gemma4"].recognises({"model_type": config.model_type}, ()):
         raise PlaygroundError(f"{name} is not a Gemma 4 assistant: its config says {config.model_type}. {remedy}")
-    own = config.get_text_config()
+    text = config.get_text_config()
     sizes = [
         ("hidden states of {}", config.backbone_hidden_size, target.hidden_size),
-        ("a vocabulary of {}", own.vocab_size, target.vocab_size),
-        ("a sliding window of {}", own.sliding_window, target.sliding_window),
-        ("key-value heads (number, size) of {}", kv_layout(own), kv_layout(target)),
+        ("a vocabulary of {}", text.vocab_size, target.vocab_size),
+        ("a sliding window of {}", text.sliding_window, target.sliding_window),
+        ("key-value heads (number, size) of {}", kv_layout(text), kv_layout(target)),
     ]
     check_made_for(name, target_name, sizes, remedy=remedy)
     try:
-        getattr(own, "kv_sharing_modes", None)
+        getattr(text, "kv_sharing_modes", None)
     except ValueError:  # transformers 5.23.0: a model that only shares has no layer that stores
         raise PlaygroundError(
             f"transformers {transformers.__version__} cannot build {name}. Install 5.22.2, which can."
