@@ -40,7 +40,7 @@ from tests.decoding.test_rules import WAYS, drafter
 
 TOKENS, END = 16, 31  # which ends texts here: plain greedy texts hold it
 TEXTS = prompts(5)[2:]  # two of one token, one of twelve
-DRAFTING = ["none", "ngram", "assistant", "mtp", "mtp tree"]
+DRAFTING = ["none", "ngram", "assistant", "mtp tree"]
 KINDS = [
     dict(suppress_tokens=[22, 15]),
     dict(begin_suppress_tokens=[21, 12, 22, 17, 10]),
@@ -95,7 +95,10 @@ def test_every_lane_writes_what_generate_writes(asks):
         assert [ours(way, prompt, **asks) for prompt in TEXTS] == wanted, way
 
 
-@pytest.mark.parametrize(("way", "verification"), [("chain", "token"), *WAYS])
+@pytest.mark.parametrize(
+    ("way", "verification"),
+    [("chain", "token"), *(pytest.param(*way, marks=pytest.mark.slow) for way in WAYS[:-1]), WAYS[-1]],
+)
 def test_sampled_drafts_leave_the_law_of_both_turns_of_a_conversation(way, verification):
     """Under a rule that depends on the text, and one that does not."""
     contract = Contract(GenerationConfig(suppress_tokens=[1], bad_words_ids=[[0, 2], [2, 3, 0]]), [], 4)

@@ -46,7 +46,7 @@ def test_greedy_equals_generate(family, drafter, way, tmp_path):
     models = LoadedPair(pair, loaded(model), load(folder, model))
     new_drafter = built(models, kind_of(folder) if way == "chain" else way, lookahead=BLOCK, nodes=12)
     decisions = []
-    for prompt in prompts(5):
+    for prompt in prompts(4):
         rounds = rounds_of(model, new_drafter, prompt, lookahead=BLOCK)
         assert ids_of(rounds) == generated(model, prompt)
         decisions += [token.decision for round_ in rounds for token in round_.drafted]

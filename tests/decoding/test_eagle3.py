@@ -26,7 +26,7 @@ def family(request):
     """A target, the layout that its heads shall have, and what it says after each prompt."""
     name, layout = request.param
     target = FAMILIES[name](0, 7)
-    return target, layout, [(prompt, generated(target, prompt)) for prompt in prompts(6)]
+    return target, layout, [(prompt, generated(target, prompt)) for prompt in prompts(4)]
 
 
 def drafting(model, way, head):
@@ -46,7 +46,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
         accepted += sum(token.decision == "accepted" for token in tokens)
         if way != "composite":
             assert all(token.id in EVEN for token in tokens)
-    assert drafted > 100
+    assert drafted > 60
     assert accepted > 1
 
 
@@ -78,14 +78,19 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
     assert min(depths) > 0 and max(depths) > 2
 
 
-@pytest.mark.parametrize("way", ["peagle", "tree", "composite"])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        pytest.param(*each, marks=() if each[0] == "llama" or each[1] == "peagle" else pytest.mark.slow)
+        for each in itertools.product(FAMILIES, ("peagle", "tree", "composite"))
+    ],
+)
 def test_p_eagle_greedy_equals_generate(kind, way, tmp_path):
     model = FAMILIES[kind](0, 7)
     folder = write_peagle(tmp_path / "head", model, EVEN)
     new_drafter = built(LoadedPair(custom_pair("big", folder), loaded(model), load_peagle(folder, model)), way)
     decisions = []
-    for prompt in prompts(4):
+    for prompt in prompts(3):
         rounds = rounds_of(model, new_drafter, prompt)
         assert ids_of(rounds) == generated(model, prompt)
         decisions += [token.decision for round_ in rounds for token in round_.drafted]

@@ -42,7 +42,7 @@ def run(pair, lanes, request=REQUEST):
 @pytest.mark.parametrize("drafter", ["assistant", "ngram"])
 def test_the_output_is_standard_decodings_and_the_rates_are_those_asked_for(pair, drafter, temperature):
     lane = assisted_lane(pair, drafter, 4)
-    request = replace(REQUEST, temperature=temperature, max_new_tokens=120)
+    request = replace(REQUEST, temperature=temperature, max_new_tokens=72)
     standard, none, every, half = run(
         pair, [standard_lane(pair), *(synthetic(lane, [r]) for r in (0, 1, 0.5))], request
     )

@@ -35,7 +35,7 @@ from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
 from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
-from tests.decoding.test_law import METHODS, V, llama
+from tests.decoding.test_law import METHODS, WAYS, V, llama
 from tests.decoding.test_tree import LawBranches
 
 A, B, C, END = range(V)
@@ -78,8 +78,8 @@ def a_or_b() -> Language:
     return Language(tuple(itertools.product((A, B), repeat=3)), END, lambda: start("[ab]{3}"))
 
 
-@pytest.mark.parametrize(("sampling", "draws"), cases(quick_draws=500))  # what masks do wrong is caught by 300, below
-@pytest.mark.parametrize("way", METHODS)
+@pytest.mark.parametrize(("sampling", "draws"), cases(quick_draws=300))  # which catch what masks do wrong, below
+@pytest.mark.parametrize("way", WAYS)
 def test_runs_follow_the_masked_targets_law(way, sampling, draws, tmp_path):
     new_drafter = METHODS[way](tmp_path)
     assert follows_the_law(law_of(llama()), V, new_drafter, draws=draws, language=language(), **sampling)
@@ -99,7 +99,7 @@ def test_a_sampled_draft_of_each_shape_follows_the_masked_law_under_each_rule(sh
         return SampledTreeDrafter(LawBranches(drafts, V), 7, {END}, 2, vocab_size=V)
 
     rule = partial(decide, verification=verification)
-    assert follows_the_law(random_law(1, V), V, new_drafter, language=a_or_b(), rule=rule, temperature=1.0, draws=500)
+    assert follows_the_law(random_law(1, V), V, new_drafter, language=a_or_b(), rule=rule, temperature=1.0, draws=300)
 
 
 def test_a_cut_draft_keeps_the_numbers_of_the_tokens_that_it_keeps():

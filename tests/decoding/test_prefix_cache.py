@@ -92,7 +92,8 @@ def drafts(rounds):
     "way",
     [
         *("none", "ngram", "suffix", "assistant", "mtp", "mtp tree", "mtp sampled tree"),
-        *("heads", "heads tree", "heads sampled tree", "dflash", "composite"),
+        *("heads", "dflash", "composite"),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in ("heads tree", "heads sampled tree")),
     ],
 )
 def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
@@ -138,7 +139,6 @@ def test_compiled_lanes_go_on_though_all_lanes_share_one_cache(way):
     "way",
     ["dflash", *(pytest.param(way, marks=pytest.mark.slow) for way in ("assistant", "early exit", "mtp tree"))],
 )
-@pytest.mark.slow
 def test_captured_passes_go_on_over_a_cache_that_grew_between_the_turns(way):
     new, statics = static_runners(Recorder())
 
@@ -182,7 +182,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
     """Asserts that the next turn on the caches of the first is the next turn from the start, greedy and sampled: the
     first turn leaves nothing of its request. `new`: makes a target's runner. Another lane runs `between` the turns."""
     kept_tokens = drafted = 0
-    for i, first in enumerate(prompts(6)):
+    for i, first in enumerate(prompts(4)):
         temperature = i % 2 * 0.9
         target = new(model)
         drafter = new_drafter(target)

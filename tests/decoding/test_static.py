@@ -173,7 +173,7 @@ def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way,
     graphs, rule = Graphs("recorded", recorder), partial(decide, verification=verification)
     for prompt in prompts(2):
         plain, captured = (
-            rounds_of(model, drafting(way, model, None), prompt, max_new_tokens=40, graphs=each, rule=rule, **sampling)
+            rounds_of(model, drafting(way, model, None), prompt, max_new_tokens=24, graphs=each, rule=rule, **sampling)
             for each in (None, graphs)
         )
         assert [without_times(r) for r in captured] == [without_times(r) for r in plain]
@@ -237,7 +237,11 @@ def without_times(round_: Round) -> Round:
 
 
 @pytest.mark.parametrize(
-    "way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3", "eagle3 tree", "dflash windows", "dspark"]
+    "way",
+    [
+        *("none", "assistant", "early exit", "mtp tree", "eagle3 tree", "dflash windows", "dspark"),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in ("mtp", "eagle3")),
+    ],
 )
 def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""
@@ -329,8 +333,7 @@ class SecondBranch(NoDrafter):
         return Draft([(right[0] + 1) % V, *right], [0.5] * (len(right) + 1), tree=[-1, -1, *range(1, len(right))])
 
 
-@pytest.mark.parametrize("new_tokens", [40, 300], ids=["short", "a cache that grows"])
-@pytest.mark.slow
+@pytest.mark.parametrize("new_tokens", [40, pytest.param(300, marks=pytest.mark.slow, id="a cache that grows")])
 def test_a_branch_that_is_accepted_is_moved_once(monkeypatch, new_tokens):
     """Moving entries twice loses some: the first one moved may be the source of another."""
     model, recorder = llama(0, 2), Recorder()

@@ -60,7 +60,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
     model = TARGETS[family]()
     network = network_for(way, model, torch.arange(0, V, 2))
     drafted, joined = 0, 0
-    for prompt in prompts(5):
+    for prompt in prompts(3):
         rounds = rounds_of(model, drafting(way, network), prompt)
         assert ids_of(rounds) == generated(model, prompt)
         text = list(prompt)
@@ -70,8 +70,8 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
                 assert set(others) <= set(text)
             drafted, joined = drafted + len(round_.drafted), joined + len(others)
             text += [token.id for token in round_.tokens]
-    assert drafted > 50
-    assert joined > 10
+    assert drafted > 30
+    assert joined > 6
 
 
 @pytest.mark.parametrize("way", ["mtp", "heads"])
@@ -106,8 +106,10 @@ def test_a_composite_prefers_what_it_names_first():
     assert first.committed == second.committed == [1]
 
 
-@pytest.mark.parametrize("draws", [200, pytest.param(2_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("way", METHODS)
+@pytest.mark.parametrize(
+    ("way", "draws"),
+    [*((way, 200) for way in METHODS[:3]), *(pytest.param(way, 2_000, marks=pytest.mark.slow) for way in METHODS)],
+)
 def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, draws):
     torch.manual_seed(0)
     model = LlamaForCausalLM(

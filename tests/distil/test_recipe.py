@@ -65,7 +65,7 @@ def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, 
     pair = custom_pair(str(tmp_path / "tiny"), str(folder))
     assert pair.drafter == kind
     store, accepted = ModelStore(), 0
-    for prompt in ("A drafter", "The lighthouse keeper", "The waves count", "proposes a few tokens"):
+    for prompt in ("A drafter", "The waves count"):
         request = Request(prompt, chat_template=False, max_new_tokens=30)
         backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
         lanes = [standard_lane(pair), assisted_lane(pair, kind, 3)]
