@@ -44,7 +44,7 @@ def history(tmp_path):
 def work(tiny_folder):
     pair = custom_pair(str(tiny_folder), None)
     asked = tuple(Question("qa", Request(f"waves {i}", max_new_tokens=4)) for i in range(3))
-    return Suite(pair, (assisted_lane(pair, "ngram", 2),), asked)
+    return Suite(pair=pair, lanes=(assisted_lane(pair, "ngram", 2),), questions=asked)
 
 
 def jobs_of(history):
@@ -137,7 +137,9 @@ def test_it_waits_for_the_device_and_can_be_stopped_there(history, work):
 
 def test_a_sweep_is_an_experiment_too(history, work):
     jobs = jobs_of(history)
-    name = jobs.start(Sweep(work.pair, work.lanes[0], "lookahead", (0.0, 2.0), work.questions), "mine")
+    name = jobs.start(
+        Sweep(pair=work.pair, lane=work.lanes[0], axis="lookahead", values=(0.0, 2.0), questions=work.questions), "mine"
+    )
     ended(jobs, name)
     assert [point.value for point in jobs.result(name).points] == [0, 2]
 
@@ -162,7 +164,7 @@ def test_without_texts_the_history_has_the_figures_alone(history, tiny_folder, t
 def test_one_that_fails_says_why(history, work):
     jobs = jobs_of(history)
     pair = custom_pair("no/such/folder/anywhere", None)
-    name = jobs.start(Suite(pair, (assisted_lane(pair, "ngram", 2),), work.questions), "mine")
+    name = jobs.start(Suite(pair=pair, lanes=(assisted_lane(pair, "ngram", 2),), questions=work.questions), "mine")
     ended(jobs, name)
     entry = history.entry(name)
     assert entry.status == "failed" and "no/such/folder/anywhere" in entry.note

@@ -42,7 +42,7 @@ def pair(tiny_folder, tmp_path, tiny_tokenizer):
 
 def run(pair, lanes, draws=320, asked=ASKED):
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    work = Lossless(pair, tuple(lanes), tuple(asked), draws=draws)
+    work = Lossless(pair=pair, lanes=tuple(lanes), questions=tuple(asked), draws=draws)
     return work.run(standard_lane(pair), backends, Watch())
 
 

@@ -62,7 +62,7 @@ def go(monkeypatch, speed, drafters=("ngram", "suffix", "assistant"), seed=0, **
     pair = replace(custom_pair("t", "a"), drafters=drafters, weights={"assistant": "a", "mtp": "m"})
     fake = faked(speed, **more)
     monkeypatch.setattr(recommend.suite, "run", fake)
-    work = Recommend(pair, Decoders.of(pair).lanes(()), tuple(ASKED), seed)
+    work = Recommend(pair=pair, lanes=Decoders.of(pair).lanes(()), questions=tuple(ASKED), seed=seed)
     return work.run(standard_lane(pair), {}, Watch()), fake.asked
 
 
@@ -139,7 +139,7 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
     lanes = Decoders.of(pair).lanes(("ngram",))
     asked = tuple(replace(each, request=replace(each.request, max_new_tokens=8)) for each in ASKED[:1])
     name = history.add("recommend", "it", {})
-    work = Recommend(pair, lanes, asked, record=str(history.record(name)))
+    work = Recommend(pair=pair, lanes=lanes, questions=asked, record=str(history.record(name)))
     events = []
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
     work(backends, Watch(events.append))
@@ -157,7 +157,9 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
 def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(tiny_folder, tmp_path):
     pair = custom_pair(str(tiny_folder), None)
     asked = tuple(replace(each, request=replace(each.request, max_new_tokens=4)) for each in ASKED[:2])
-    work = Recommend(pair, Decoders.of(pair).lanes(("ngram",)), asked, record=str(tmp_path / "it.jsonl"))
+    work = Recommend(
+        pair=pair, lanes=Decoders.of(pair).lanes(("ngram",)), questions=asked, record=str(tmp_path / "it.jsonl")
+    )
     assert work.so_far() is None
     backends, told = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, []
 
@@ -183,7 +185,7 @@ def test_a_prompt_that_is_too_long_is_left_out_and_where_all_are_that_is_said(ti
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
 
     def recommended(*asked):
-        work = Recommend(pair, Decoders.of(pair).lanes(("ngram",)), asked)
+        work = Recommend(pair=pair, lanes=Decoders.of(pair).lanes(("ngram",)), questions=asked)
         return work.run(standard_lane(pair), backends, Watch())
 
     assert "1 prompt could not be run" in view.reasons(recommended(long, short))[-1]

@@ -27,7 +27,7 @@ def run(folder, axis, values, asked=ASKED, **more):
     pair = custom_pair(str(folder), None)
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
     lane = assisted_lane(pair, "ngram", policy="constant")
-    work = sweep.Sweep(pair, lane, axis, tuple(values), tuple(asked), **more)
+    work = sweep.Sweep(pair=pair, lane=lane, axis=axis, values=tuple(values), questions=tuple(asked), **more)
     return work.run(standard_lane(pair), backends, Watch())
 
 

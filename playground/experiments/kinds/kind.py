@@ -55,12 +55,15 @@ class Kind:
     room: str = "Best drafter"
 
 
+@dataclass(frozen=True, kw_only=True)
 class OfPrompts:
-    """Base of a dataclass with these fields and `lanes`. The lanes are those of a pair; or, without a pair, of servers,
-    with a `baseline`."""
+    """Base of experiments in which `lanes` answer the questions, `runs` times each, in an order that `seed` determines.
+    The lanes are those of a pair; or, without a pair, of servers, with a `baseline`. A subclass has the lanes."""
 
     pair: Pair | None
     questions: tuple[Question, ...]
+    runs: int = 1
+    seed: int = 0
     record: str = ""
     baseline: Lane | None = None
 
@@ -85,6 +88,10 @@ class OfPrompts:
     def so_far(self) -> Result | None:
         """Returns the result of what the record holds; None without a finished question."""
         return on_record(self.record)
+
+    @property
+    def tokens(self) -> int:
+        return self.runs * (1 + len(self.lanes)) * self.answer_tokens
 
     @property
     def answer_tokens(self) -> int:

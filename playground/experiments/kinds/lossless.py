@@ -26,7 +26,6 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.lane import JOINT, LOCAL, LOSSY_RULES, Lane, Rule, fits, lossy, samples_drafts, verified_by
-from playground.presets import Pair
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.settings import PRESET, SAMPLING, SETTINGS, default
 from playground.trace import DraftToken, Trace
@@ -50,17 +49,14 @@ class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, Drafte
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lossless(OfPrompts):
     """The work of a Lossless experiment. `lanes`: with distinct labels. `temperature`: of the sampled answers. `draws`:
     the most tokens to sample with each lane."""
 
-    pair: Pair
     lanes: tuple[Lane, ...]
-    questions: tuple[Question, ...]
     temperature: float = 1.0
     draws: int = 2048
-    record: str = ""
 
     @property
     def tokens(self) -> int:
@@ -184,7 +180,9 @@ def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
     name, questions = options.read()
     exact = on.lanes(options.drafters, **{name: getattr(options, name) for name in PRESET})
     wrong = [lossy(lane, rule) for lane in exact for rule in options.rules if fits(lane, rule)]
-    work = Lossless(on.pair, (*exact, *wrong), questions, options.sampled_at, options.draws)
+    work = Lossless(
+        pair=on.pair, lanes=(*exact, *wrong), questions=questions, temperature=options.sampled_at, draws=options.draws
+    )
     return work, titled(name, on.title, exact, options.max_new_tokens)
 
 

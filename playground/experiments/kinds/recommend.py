@@ -24,7 +24,6 @@ from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record
 from playground.experiments.kinds.options import AnswerOptions, Decoders, DraftersOptions, OrderOptions, PromptOptions
 from playground.experiments.questions import Question
 from playground.lane import Lane, at_lookahead, label
-from playground.presets import Pair
 from playground.results import Recommendation, SuiteResult
 
 LOOKAHEADS = (2, 4, 8)  # the pair's own lookahead replaces the nearest of them
@@ -37,16 +36,11 @@ class RecommendOptions(OrderOptions, AnswerOptions, PromptOptions, DraftersOptio
     pass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recommend(OfPrompts):
     """The work of a Recommend experiment. `lanes`: one for each drafter."""
 
-    pair: Pair | None
     lanes: tuple[Lane, ...]
-    questions: tuple[Question, ...]
-    seed: int = 0
-    record: str = ""
-    baseline: Lane | None = None
 
     @property
     def tokens(self) -> int:
@@ -154,7 +148,7 @@ class _Whole:
 def _work(options: RecommendOptions, on: Decoders) -> tuple[Recommend, str]:
     name, questions = options.read(turns=1)
     lanes = on.lanes(options.drafters)
-    work = Recommend(on.pair, lanes, questions, options.order_seed, baseline=on.baseline)
+    work = Recommend(pair=on.pair, lanes=lanes, questions=questions, seed=options.order_seed, baseline=on.baseline)
     return work, titled(name, on.title, lanes, options.max_new_tokens)
 
 

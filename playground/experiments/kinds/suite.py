@@ -20,10 +20,8 @@ from playground.experiments.kinds.options import (
     TreeOptions,
     option,
 )
-from playground.experiments.questions import Question
 from playground.experiments.record import append_traces
 from playground.lane import Lane
-from playground.presets import Pair
 from playground.results import SuiteResult
 from playground.settings import PRESET
 
@@ -37,23 +35,13 @@ class SuiteOptions(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Suite(OfPrompts):
     """The work of a Suite experiment. `lanes`: those compared with the baseline."""
 
-    pair: Pair | None
     lanes: tuple[Lane, ...]
-    questions: tuple[Question, ...]
-    runs: int = 1
-    seed: int = 0
     skip: bool = False
-    record: str = ""
-    baseline: Lane | None = None
     traces: str = ""
-
-    @property
-    def tokens(self) -> int:
-        return self.runs * (1 + len(self.lanes)) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SuiteResult | None:
         result = suite.run(
@@ -74,8 +62,8 @@ def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
         for lane in on.lanes(options.drafters, lookahead=lookahead, **settings)
     ]
     work = Suite(
-        on.pair, tuple(dict.fromkeys(lanes)), questions, options.runs, options.order_seed, skip=not options.drafters,
-        baseline=on.baseline, traces=options.traces_file,
+        pair=on.pair, lanes=tuple(dict.fromkeys(lanes)), questions=questions, runs=options.runs,
+        seed=options.order_seed, skip=not options.drafters, baseline=on.baseline, traces=options.traces_file,
     )  # fmt: skip
     return work, titled(name, on.title, lanes, options.max_new_tokens)
 

@@ -38,7 +38,6 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, synthetic, together
-from playground.presets import Pair
 from playground.results import STANDARD, LaneDepths, Point, Predicted, SuiteResult, SweepResult, rates_of
 from playground.settings import DRAFTING, PRESET, SETTINGS, SWEPT
 from playground.trace import Trace
@@ -82,20 +81,14 @@ class AcceptanceOptions(DrafterOptions, PromptOptions):
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sweep(OfPrompts):
     """The work of a Sweep experiment, a suite over the values of the setting. `lane`: the drafter with its other
     settings. `questions`: for the depth one with as many turns as values, whose texts are found when it runs."""
 
-    pair: Pair | None
     lane: Lane
     axis: Axis
     values: tuple[float, ...]
-    questions: tuple[Question, ...]
-    runs: int = 1
-    seed: int = 0
-    record: str = ""
-    baseline: Lane | None = None
 
     @property
     def lanes(self) -> Sequence[Lane]:
@@ -137,12 +130,12 @@ class Sweep(OfPrompts):
         return sweep_result(self.axis, self.values, self.lanes, found) if found else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Depth(Sweep):
     """A sweep over the depth of the context, which the history lists as `depth`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Acceptance(Sweep):
     """A sweep over rates of acceptance, which the history lists as `acceptance`."""
 
@@ -331,7 +324,10 @@ def _sweep(
     else:
         assert isinstance(options, PromptOptions)
         name, questions = options.read()
-    work = kind(on.pair, lane, axis, values, questions, options.runs, options.order_seed, baseline=on.baseline)
+    work = kind(
+        pair=on.pair, lane=lane, axis=axis, values=values, questions=questions, runs=options.runs,
+        seed=options.order_seed, baseline=on.baseline,
+    )  # fmt: skip
     return work, name
 
 

@@ -21,7 +21,7 @@ from playground.conversation import Message, messages_of, read_tools, unwrapped
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import suite
 from playground.experiments.events import Progress, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -35,7 +35,6 @@ from playground.experiments.kinds.options import (
 from playground.experiments.questions import OnError, Question
 from playground.lane import Lane, Request, label, together
 from playground.metrics.estimate import Counts, add_counts
-from playground.presets import Pair
 from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
 from playground.settings import PRESET
 from playground.trace import Trace
@@ -196,26 +195,16 @@ class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, Draf
         return list(self.read().problems)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Traffic(OfPrompts):
     """The work of a Traffic experiment. `turns`: all turns of the log. `questions`: the turns that are decoded."""
 
-    pair: Pair | None
     lanes: tuple[Lane, ...]
-    questions: tuple[Question, ...]
     turns: tuple[Turn, ...]
     conversations: int
     skipped: tuple[str, ...] = ()
     estimate: bool = True
     texts: bool = True
-    runs: int = 1
-    seed: int = 0
-    record: str = ""
-    baseline: Lane | None = None
-
-    @property
-    def tokens(self) -> int:
-        return self.runs * (1 + len(self.lanes)) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> TrafficResult | None:
         """Estimates acceptance, then decodes the questions like `suite.run`; None if it was stopped before a turn was
@@ -233,9 +222,6 @@ class Traffic(OfPrompts):
         suite.check_ran(found)
         turns = len(self.turns) or len(self.questions)
         return traffic_result(found, counts, turns, self.conversations, self.skipped, texts=self.texts)
-
-    def so_far(self) -> SuiteResult | None:
-        return on_record(self.record)
 
     def _estimates(self, backends: Mapping[str, Backend], watch: Watch) -> dict[str, Counts]:
         """Estimates each lane that decodes greedily in this process and whose drafts can be made at all positions at
@@ -310,18 +296,11 @@ def _work(options: TrafficOptions, on: Decoders) -> tuple[Traffic, str]:
     settings = {name: getattr(options, name) for name in PRESET if name != "lookahead"}
     lanes = on.lanes(options.drafters, **settings)
     work = Traffic(
-        on.pair,
-        lanes,
-        tuple(turn.question for turn in spread(log.turns, options.sample)),
-        log.turns if options.estimate else (),
-        log.conversations,
-        log.problems,
-        options.estimate,
-        options.texts,
-        options.runs,
-        options.order_seed,
+        pair=on.pair, lanes=lanes, questions=tuple(turn.question for turn in spread(log.turns, options.sample)),
+        turns=log.turns if options.estimate else (), conversations=log.conversations, skipped=log.problems,
+        estimate=options.estimate, texts=options.texts, runs=options.runs, seed=options.order_seed,
         baseline=on.baseline,
-    )
+    )  # fmt: skip
     name = "a log" if options.log.lstrip().startswith(("{", "[")) else Path(options.log).name
     return work, titled(name, on.title, lanes, options.max_new_tokens)
 
