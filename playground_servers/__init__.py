@@ -21,6 +21,7 @@ from typing import Any
 
 from playground.backends.counters import CounterNames
 from playground.backends.http import Http
+from playground.backends.llama_server import NAMES as NAMES_IN_LLAMA
 from playground.backends.openai import OpenAiServer
 from playground.backends.server import ServerBackend, ServerRun, chat_of, stop_of
 from playground.backends.vllm import PLAIN, Chunk, Step, VllmServer, estimated
@@ -179,17 +180,7 @@ class MlxVlm(OpenAiServer):
 
 
 OFF = "off"
-NAMES = {  # the server's names by the settings'
-    "max_new_tokens": "num_predict",
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "repeat_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "seed": "seed",
-}
+NAMES = NAMES_IN_LLAMA | {"max_new_tokens": "num_predict", "seed": "seed"}  # the server's names by the settings'
 
 
 class Ollama(OpenAiServer):

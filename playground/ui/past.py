@@ -24,7 +24,6 @@ from playground.hosting.request_filter import make_room
 from playground.results import Result
 from playground.trace import Comparison
 from playground.ui import panels
-from playground.ui import panels as markup
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE, Filled, download
 from playground.views import compared, report, scripts
@@ -156,7 +155,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
 
     def rows(owner: str, text: str) -> str:
         try:
-            return markup.history(past.history.entries(owner, text), searched=bool(text.strip()))
+            return panels.history(past.history.entries(owner, text), searched=bool(text.strip()))
         except PlaygroundError as problem:
             return panels.status(str(problem), "error")
 
@@ -230,7 +229,7 @@ def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
         sentences, table = compared.side_by_side(first, second)
     except PlaygroundError as problem:
         return panels.status(str(problem), "error")
-    return markup.side_by_side(entries, sentences, table)
+    return panels.side_by_side(entries, sentences, table)
 
 
 def _intro(past: VisibleHistory, access: Access) -> str:

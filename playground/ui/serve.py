@@ -30,7 +30,6 @@ from playground.metrics.load import Window
 from playground.models.fetch import starter
 from playground.progress import Progress
 from playground.ui import panels
-from playground.ui import panels as markup
 from playground.ui.wiring import UNBOUNDED, Filled, Named, filled
 from playground.views import monitor as serving
 
@@ -194,7 +193,7 @@ def build(page: gr.Blocks, access: Access, servers: StartedServers, turns: Turns
     """Lays the page out."""
     gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
     if access.public:
-        gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
+        gr.HTML(panels.note(NO_SERVERS), elem_id="refused")
         return
     changed = build_start(page, servers)
     commands = _pre(COMMANDS, "Commands that start a server")
@@ -217,7 +216,7 @@ def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbo
         run = gr.Button("Watch", variant="primary", elem_id="run-monitor", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-monitor", min_width=110, scale=0)
     parts: dict[str, Any] = {"run": run, "stop": stop}
-    parts["shown"] = gr.HTML(markup.note(EMPTY), elem_id="monitor-shown", apply_default_css=False)
+    parts["shown"] = gr.HTML(panels.note(EMPTY), elem_id="monitor-shown", apply_default_css=False)
     with gr.Row(elem_classes="charts"):
         parts["first"], parts["second"] = panels.empty_plot(), panels.empty_plot()
     parts["lines"] = gr.HTML(elem_id="monitor-lines", apply_default_css=False)
@@ -262,7 +261,7 @@ async def monitored(
 
 def _watched(windows: Sequence[Window], state: str, *, running: bool) -> Named:
     return {
-        "shown": state + (markup.findings(serving.advice(windows)) if windows else ""),
+        "shown": state + (panels.findings(serving.advice(windows)) if windows else ""),
         **panels.plots("monitor", serving.over_time(windows) if windows else ()),
         "lines": serving.readings(reversed(windows[-LINES:])).html() if windows else "",
         "run": gr.update(interactive=not running),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -17,10 +17,18 @@ from playground.views import charts, compared, engines, report, table
 from playground.views.report import Report
 from playground.views.table import Table
 
-HEAD = (
-    "lane", "level", "requests", "tok/s in all", "tok/s a user", "TTFT ms", "TPOT ms", "chunk gap ms", "goodput /s",
-    "accepted",
-)  # fmt: skip
+COLUMNS: dict[str, Callable[[Point], str]] = {
+    "lane": lambda it: it.lane,
+    "level": lambda it: str(it.level),
+    "requests": lambda it: f"{it.requests}" + (f", {it.failed} failed" if it.failed else ""),
+    "tok/s in all": lambda it: number(it.tokens_per_s, 1),
+    "tok/s a user": lambda it: number(it.per_user, 1),
+    "TTFT ms": lambda it: _ms(it.ttft),
+    "TPOT ms": lambda it: _ms(it.tpot),
+    "chunk gap ms": lambda it: _ms(it.chunk_gap),
+    "goodput /s": lambda it: number(it.goodput),
+    "accepted": lambda it: percent(it.acceptance_rate),
+}  # of `by_level`
 
 
 @report.of.register
@@ -82,7 +90,8 @@ def by_level(points: Sequence[Point]) -> Table:
     """Return a row for each level and lane."""
     baseline = points[0].lane
     found = sorted(points, key=lambda point: (point.level.size, point.lane != baseline))
-    return Table("By level", HEAD, tuple(map(_cells, found)), numbers=len(HEAD) - 1)
+    rows = tuple(tuple(cell(point) for cell in COLUMNS.values()) for point in found)
+    return Table("By level", tuple(COLUMNS), rows, numbers=len(COLUMNS) - 1)
 
 
 def definitions(limits: Limits) -> Table:
@@ -240,22 +249,6 @@ def _colors(result: LoadResult) -> dict[str, str]:
 
 def _unit(gains: Sequence[Gain]) -> str:
     return "users" if gains[0].level.concurrency else "requests a second"
-
-
-def _cells(point: Point) -> tuple[str, ...]:
-    requests = f"{point.requests}" + (f", {point.failed} failed" if point.failed else "")
-    return (
-        point.lane,
-        str(point.level),
-        requests,
-        number(point.tokens_per_s, 1),
-        number(point.per_user, 1),
-        _ms(point.ttft),
-        _ms(point.tpot),
-        _ms(point.chunk_gap),
-        number(point.goodput),
-        percent(point.acceptance_rate),
-    )
 
 
 def _ms(found: Percentiles | None) -> str:

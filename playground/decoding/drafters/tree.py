@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -180,20 +181,12 @@ class SampledTreeDrafter(TreeDrafter):
     """Drafts a tree of sampled tokens; for greedy requests the tree of `TreeDrafter`.
 
     Args:
+        shape: the arguments of `TreeDrafter`.
         vocab_size: the target's.
     """
 
-    def __init__(
-        self,
-        branches: Branches,
-        nodes: int,
-        eos_ids: Collection[int],
-        lookahead: int = 1,
-        cost: Callable[[int], float] = lambda tokens: 1.0,
-        *,
-        vocab_size: int,
-    ) -> None:
-        super().__init__(branches, nodes, eos_ids, lookahead, cost)
+    def __init__(self, *shape: Any, vocab_size: int) -> None:
+        super().__init__(*shape)
         self._vocab_size = vocab_size
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
