@@ -140,7 +140,7 @@ def test_so_has_the_number_of_runs():
     PUBLIC.admit(FOR_VISITORS.runs_each - 1, FOR_VISITORS.runs - 1)
     with pytest.raises(PlaygroundError, match="4 of your runs"):
         PUBLIC.admit(4, 10)
-    with pytest.raises(PlaygroundError, match="200 runs are waiting"):
+    with pytest.raises(PlaygroundError, match="200 runs"):
         PUBLIC.admit(0, 200)
 
 

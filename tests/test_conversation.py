@@ -97,7 +97,7 @@ def test_two_system_prompts_are_refused():
 
 
 def test_text_that_is_no_json_is_refused():
-    with pytest.raises(PlaygroundError, match="The conversation is not JSON"):
+    with pytest.raises(PlaygroundError, match="not JSON"):
         asked("", "[{", {})
 
 

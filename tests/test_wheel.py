@@ -33,20 +33,26 @@ def run(tmp_path_factory):
     return start
 
 
+INSIDE = """
+from importlib.metadata import entry_points
+import playground
+from playground.commands import main
+
+print(playground.__file__, entry_points(group="playground.backends"))
+main(["drafters", "mtp"])
+main(["monitor", "--help"])
+"""
+
+
 def test_the_terminal_works_where_nothing_but_the_package_is(run):
-    where = "import playground as it; print(it.__version__, it.__file__)"
-    added = "from importlib.metadata import entry_points; print(entry_points(group='playground.backends'))"
-    expected = {
-        ("-c", where): "installed0/site/playground/__init__.py",
-        ("-m", "playground", "pairs"): "SmolLM2-135M",
-        ("-m", "playground", "drafters", "mtp"): "DeepSeek",
-        ("-c", added): "playground_servers:KINDS",
-        ("-m", "playground", "monitor", "--help"): "Ollama",
-    }
-    for words, text in expected.items():
-        process = run(*words)
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0 and text in said, (words, said)
+    """One process reads what one word of the terminal after the other would, and one is the terminal itself."""
+    process = run("-c", INSIDE)
+    said, _ = process.communicate(timeout=300)
+    parts = ("installed0/site/playground/__init__.py", "playground_servers:KINDS", "DeepSeek", "Ollama")
+    assert process.returncode == 0 and all(part in said for part in parts), said
+    process = run("-m", "playground", "pairs")
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0 and "SmolLM2-135M" in said, said
 
 
 CELLS = """

@@ -112,7 +112,7 @@ def test_what_is_no_such_server(server, listing, named):
 def test_a_server_that_hangs(server):
     server.routes["/completion"] = Answer([HANG])
     stream = Http(server.url, idle_s=0.2).stream("/completion", {})
-    with pytest.raises(PlaygroundError, match=r"sent nothing for 0\.2 seconds"):
+    with pytest.raises(PlaygroundError, match=r"0\.2 seconds"):
         next(stream)
 
 
@@ -144,7 +144,7 @@ def test_events_are_read_however_the_connection_cuts_them(server):
 def test_an_error_in_the_middle_of_a_stream(server):
     events = server.routes["/completion"].body
     server.routes["/completion"].body = [*events[:5], {"error": {"code": 500, "message": "out of slots"}}]
-    with pytest.raises(PlaygroundError, match="ended its answer with an error: out of slots"):
+    with pytest.raises(PlaygroundError, match="out of slots"):
         connect(server.url)
 
 
@@ -192,7 +192,7 @@ def test_a_server_without_speculation_is_told_how_to_speculate(server, capsys):
     with serve(server.routes) as second:
         main(["compare", "--baseline-server", server.url, "--server", second.url, "--prompt", "x"])
     printed = capsys.readouterr()
-    assert "does not speculate. Start llama-server with --spec-type" in printed.err
+    assert "--spec-type" in printed.err
     assert "llama-server: standard" in printed.out
 
 

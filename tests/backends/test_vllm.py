@@ -146,7 +146,7 @@ def test_it_is_found_by_asking(server):
     backend = connect(server.url, "starter")
     assert isinstance(backend, VllmServer)
     assert backend.describe(backend.lane()).versions["vllm"] == "0.32.0"
-    with pytest.raises(PlaygroundError, match=r"does not serve 'gpt'\. It serves: starter"):
+    with pytest.raises(PlaygroundError, match="'gpt'"):
         connect(server.url, "gpt")
 
 

@@ -191,5 +191,5 @@ def test_its_stop_strings_end_an_answer_as_those_of_the_request_do(pair, tiny_fo
 def test_one_that_cannot_be_followed_is_a_sentence(pair, tiny_folder):
     asking(tiny_folder, bad_words_ids=[[10**6]])
     backend = LocalBackend(ModelStore(), pair, "float32", "cpu")
-    with pytest.raises(PlaygroundError, match=r"generation_config\.json of tiny cannot be followed .*vocabulary"):
+    with pytest.raises(PlaygroundError, match=r"generation_config\.json of tiny"):
         backend.run(standard_lane(pair), Request("The waves count"))

@@ -80,7 +80,7 @@ def test_it_is_marked_everywhere(pair):
     assert export.from_json(data) == comparison
     assert run_details.tables([trace]) == []
     assert all(token.q is None for round_ in trace.rounds for token in round_.accepted)
-    with pytest.raises(PlaygroundError, match="must be named synthetic"):
+    with pytest.raises(PlaygroundError, match="named synthetic"):
         Lane("Assisted", "t", "ngram", forced_rates=(0.5,))
 
 

@@ -99,5 +99,5 @@ def test_hidden_states_are_those_of_the_decoder(target):
 def test_trees_are_refused_in_words(target):
     network = LoadedDrafter(heads(target), "heads", "made here")
     models, lane = LoadedPair(None, loaded(target), network), Lane("tree", "big", "tree")
-    with pytest.raises(PlaygroundError, match=r"In big, the branches .* chunked attention"):
+    with pytest.raises(PlaygroundError, match="chunked attention"):
         build_drafter(models, lane, EagerRunner(target))

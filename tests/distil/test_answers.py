@@ -84,13 +84,13 @@ def test_shards_go_on_where_they_were_stopped(target, tmp_path):
 def test_another_targets_answers_are_not_gone_on_with(target, tmp_path):
     collect.collect(target, tmp_path, tokens=1, batch=4, max_new_tokens=4)
     other = replace(target, weights="made elsewhere")
-    with pytest.raises(PlaygroundError, match="another target: made in a test"):
+    with pytest.raises(PlaygroundError, match="another target"):
         collect.collect(other, tmp_path, tokens=1, batch=4, max_new_tokens=4)
 
 
 def test_a_damaged_shard_is_named(target, tmp_path):
     (tmp_path / "answers-00000.safetensors").write_bytes(b"half a file")
-    with pytest.raises(PlaygroundError, match="safetensors is damaged"):
+    with pytest.raises(PlaygroundError, match="is damaged"):
         collect.collect(target, tmp_path, tokens=1, batch=4, max_new_tokens=4)
 
 

@@ -63,7 +63,7 @@ def test_a_published_layout_says_what_engines_read(deep, published):
 
 def test_a_target_of_few_layers_is_refused(target, work, tmp_path):
     for kind in PUBLISHED:
-        with pytest.raises(PlaygroundError, match="reads three layers of a target of at least 7; tiny has 2"):
+        with pytest.raises(PlaygroundError, match="at least 7"):
             train_drafter(kind, target, work, tmp_path, PLAN)
 
 

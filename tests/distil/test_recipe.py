@@ -85,7 +85,7 @@ def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny
     (other / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     (other / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
     pair = custom_pair(str(tiny_folder), str(other))
-    with pytest.raises(PlaygroundError, match="made for tiny, with hidden states of 64, and this one has 32"):
+    with pytest.raises(PlaygroundError, match="this one has 32"):
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
     (other / "model.safetensors").write_bytes(b"nothing")
     (other / "config.json").write_text(json.dumps(config))

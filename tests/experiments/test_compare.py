@@ -146,7 +146,7 @@ def test_a_target_that_gives_no_numbers_is_named(store, tiny_tokenizer, temperat
     broken = copy.deepcopy(store.target.model)
     broken.get_output_embeddings().weight.data.fill_(torch.nan)
     other = TinyStore(LoadedModel(broken, tiny_tokenizer, "tiny", "random"), store.assistant)
-    with pytest.raises(PlaygroundError, match="logits of LlamaForCausalLM are not numbers"):
+    with pytest.raises(PlaygroundError, match="LlamaForCausalLM"):
         compared(other, temperature=temperature)
 
 
@@ -226,7 +226,7 @@ def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
     with pytest.raises(PlaygroundError, match="'hydra'"):
         assisted_lane(PAIR, "hydra", 4)
     alone = Pair("alone", "Alone", "tiny", "ngram", lookahead=4, size_gb=0)
-    with pytest.raises(PlaygroundError, match="no weights for the drafter assistant"):
+    with pytest.raises(PlaygroundError, match="drafter assistant"):
         assisted_lane(alone, "assistant", 4)
 
 
@@ -283,9 +283,9 @@ def test_any_number_of_lanes_run_and_the_baseline_is_named_wherever_it_stands(st
 
 def test_two_lanes_of_one_name_and_a_baseline_that_is_not_there_are_refused(store):
     lanes = against_standard(standard_lane(PAIR))
-    with pytest.raises(PlaygroundError, match="Two lanes of a comparison are named 'Standard'"):
+    with pytest.raises(PlaygroundError, match="'Standard'"):
         compare(store, lanes, Request("x", max_new_tokens=2))
-    with pytest.raises(PlaygroundError, match="No lane is named 'nobody'"):
+    with pytest.raises(PlaygroundError, match="'nobody'"):
         compare(
             store, against_standard(assisted_lane(PAIR, "ngram")), Request("x", max_new_tokens=2), baseline="nobody"
         )

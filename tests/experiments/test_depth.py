@@ -50,7 +50,7 @@ def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatc
     assert 600 < len(found.suite.traces[-1].prompt_ids) <= 900, "random answers take more tokens when read again"
     assert all(row.identical for row in found.suite.rows)
     text = report.text(report.of(found))
-    assert "By depth" in text and "4 turns of one conversation" in text
+    assert "By depth" in text and "4 turns" in text
     data = results.to_json(found)
     assert results.from_json(json.loads(json.dumps(data))) == replace(found, suite=replace(found.suite, traces=()))
     older = {key: data[key] for key in ("schema_version", "suite", "depths")} | {"until": 800, "stops": None}
@@ -58,7 +58,7 @@ def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatc
 
 
 def test_what_cannot_be_asked_is_refused(pair):
-    with pytest.raises(PlaygroundError, match="leave no room for text"):
+    with pytest.raises(PlaygroundError, match="no room"):
         run(pair, steps=64)
     with pytest.raises(PlaygroundError, match="not enough text"):
         work, _ = DEPTH.work(DepthOptions(drafter="ngram", until=2**20, steps=2), Decoders.of(pair))

@@ -157,7 +157,7 @@ def test_without_texts_the_history_has_the_figures_alone(history, tiny_folder, t
     assert running.entry(name).status == "finished" and running.result(name).suite.rows
     files = [path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()]
     assert files and not any(b"SECRET" in data for data in files)
-    with pytest.raises(PlaygroundError, match="ran without texts"):
+    with pytest.raises(PlaygroundError, match="without texts"):
         running.resume(name)
 
 
@@ -196,7 +196,7 @@ def test_a_full_disk_is_told_though_the_history_cannot_be_written_either(history
     jobs = jobs_of(history)
     name = jobs.start(work, "mine")
     ended(jobs, name)
-    assert jobs.entry(name).status == "failed" and "No space left on device" in jobs.entry(name).note
+    assert jobs.entry(name).status == "failed" and "No space" in jobs.entry(name).note
     with pytest.raises(PlaygroundError, match=r"disk is full.*Make room"):
         history.keep("compare", "mine", {})
 

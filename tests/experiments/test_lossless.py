@@ -105,7 +105,7 @@ def test_a_rule_is_made_wrong_only_where_it_applies(pair, layer):
 def test_a_lossy_lane_says_so_in_its_name(pair):
     lane = lossy(assisted_lane(pair, "ngram"), "typical")
     assert "lossy: typical" in lane.name and "lossy: typical" in label(lane)
-    with pytest.raises(PlaygroundError, match="must be named lossy"):
+    with pytest.raises(PlaygroundError, match="named lossy"):
         Lane("Assisted", "t", rule="typical")
 
 

@@ -46,7 +46,7 @@ def traces(store):
     """By drafter, each beside the same standard lane. To the adaptive drafter each round takes as long as another, so
     that it drafts on a busy machine too."""
     assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in STARTER.drafters]
-    lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=14)
+    lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=9)
     backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(AdaptiveDrafter.__init__.__kwdefaults__, "clock", itertools.count().__next__)

@@ -65,7 +65,7 @@ def test_an_adapter_that_cannot_be_merged_is_a_sentence(tiny_tokenizer, tmp_path
 
 
 def test_a_folder_without_an_adapter_is_a_sentence(tiny_tokenizer, tmp_path):
-    with pytest.raises(PlaygroundError, match="Give a folder with adapter_config"):
+    with pytest.raises(PlaygroundError, match="adapter_config"):
         merge(small_llama(tiny_tokenizer), str(tmp_path / "nothing"))
 
 

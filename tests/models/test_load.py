@@ -41,7 +41,7 @@ def test_loading_is_announced(tiny_folder):
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./no/such/folder", "~/no-such-folder-here"])
 def test_a_folder_that_is_not_there(name):
-    with pytest.raises(PlaygroundError, match="There is no folder"):
+    with pytest.raises(PlaygroundError, match="no folder"):
         get(name)
 
 
@@ -58,14 +58,14 @@ def test_a_file_is_no_folder(tiny_folder):
 
 
 def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(PlaygroundError, match="holds no model"):
+    with pytest.raises(PlaygroundError, match="no model"):
         get(tmp_path)
 
 
 def test_a_folder_with_two_ggufs(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
-    with pytest.raises(PlaygroundError, match=r"2 GGUF files \(a.gguf, b.gguf"):
+    with pytest.raises(PlaygroundError, match=r"a\.gguf, b\.gguf"):
         get(tmp_path)
 
 
@@ -83,14 +83,14 @@ def test_a_broken_gguf(tmp_path):
 
 def test_pickled_weights_are_refused(tiny_folder):
     (tiny_folder / "model.safetensors").rename(tiny_folder / "pytorch_model.bin")
-    with pytest.raises(PlaygroundError, match="no safetensors weights"):
+    with pytest.raises(PlaygroundError, match="no safetensors"):
         get(tiny_folder)
 
 
 def test_a_model_with_code_of_its_own_is_refused_and_its_code_not_run(tiny_folder, tmp_path):
     (tiny_folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     change(tiny_folder / "config.json", model_type="own", auto_map={"AutoConfig": "modeling_own.OwnConfig"})
-    with pytest.raises(PlaygroundError, match="never run here"):
+    with pytest.raises(PlaygroundError, match="never run"):
         get(tiny_folder)
     assert not (tmp_path / "ran").exists()
 
@@ -105,7 +105,7 @@ def test_an_encoder_decoder_is_no_causal_model(tmp_path, tiny_tokenizer):
     sizes = dict.fromkeys(("d_model", "d_kv", "d_ff", "num_layers", "num_heads"), 2)
     T5ForConditionalGeneration(T5Config(vocab_size=300, **sizes)).save_pretrained(tmp_path / "t5")
     tiny_tokenizer.save_pretrained(tmp_path / "t5")
-    with pytest.raises(PlaygroundError, match="not a causal language model"):
+    with pytest.raises(PlaygroundError, match="causal language"):
         get(tmp_path / "t5")
 
 

@@ -201,7 +201,7 @@ def test_a_wrong_rule_is_a_lane_of_its_own():
 
 def test_visitors_run_no_long_experiments():
     found = experiments(Access(public=True, models=(), limits=FOR_VISITORS))
-    with pytest.raises(PlaygroundError, match="your own machine"):
+    with pytest.raises(PlaygroundError, match="own machine"):
         found.session.start(*asked_for("suite"))
     assert found.running("suite") == ""
 

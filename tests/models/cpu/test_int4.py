@@ -111,7 +111,7 @@ def test_a_checkpoint_of_four_bits_is_computed_with_as_it_is(checkpoint, bits, c
 def test_another_type_is_packed_and_int4_says_why_it_cannot_be(tmp_path):
     gguf.write(tmp_path / "tiny.gguf", Kind.Q8_0, 300)
     assert precision(from_gguf(tmp_path, 16, own=True)) == "float16 weights, float32"
-    with pytest.raises(PlaygroundError, match="not of the types Q4_0 or Q4_1"):
+    with pytest.raises(PlaygroundError, match="Q4_0"):
         from_gguf(tmp_path, 4, own=True)
 
 

@@ -117,7 +117,7 @@ def test_what_was_fetched_serves_without_the_hub(server, monkeypatch):
 
 def test_pickled_weights_alone_are_refused(server):
     del server.files["model.safetensors"]
-    with pytest.raises(PlaygroundError, match="owner/tiny has no safetensors"):
+    with pytest.raises(PlaygroundError, match="no safetensors"):
         fetch("owner/tiny")
 
 

