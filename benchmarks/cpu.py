@@ -20,8 +20,8 @@ from transformers.generation.streamers import BaseStreamer
 from playground.backends.launch import Running
 from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Lane, Request, assisted_lane, standard_lane
 from playground.models.cpu.threads import most_threads
 from playground.models.fetch import starter

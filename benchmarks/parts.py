@@ -25,8 +25,8 @@ from playground.backends.local import LocalBackend
 from playground.decoding.clock import Clock
 from playground.decoding.contract import OBEYED, entries
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.export import SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request, assisted_lane, lanes_of, standard_lane
 from playground.models.load import STARTER, LoadedModel

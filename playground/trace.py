@@ -19,6 +19,7 @@ from playground.lane import STANDARD, Lane, Request
 
 Decision = Literal["accepted", "rejected", "unverified"]
 Reason = Literal["plain", "correction", "bonus"]
+Schedule = Literal["alone", "by turns"]
 Finish = Literal["eos", "stop string", "length", "context", "stopped"]
 Of = TypeVar("Of")
 Figure = TypeVar("Figure")
@@ -254,7 +255,9 @@ class Trace:
 
     `prompt_ids`: the token ids that the target was given; None if a server does not report them. `finish`: what ended
     the output; a "stop string" ends it with the token that completes one. `memory` is None where it was not measured.
-    `joules`: the energy that the device used during the run, other programs included; None where it has no counter.
+    `joules`: the energy that the device used during the run, other programs included; None where it has no counter, or
+    lanes took turns. `schedule`: how the lane ran beside those that it is compared with. "by turns": a round each time,
+    always that of the lane whose own clock was behind, so that equal times of two lanes were about the same moment.
     `markers`: id and text of the target's special tokens that begin and end segments of an output; see
     `metrics.segments`. `reused`: None where nothing is known of it. `totals`: None where the rounds tell everything.
     Otherwise the rounds are the pieces of the answer as they arrived: texts of one token or more, each after one verify
@@ -272,6 +275,7 @@ class Trace:
     markers: tuple[tuple[int, str], ...] = ()
     reused: Reused | None = None
     totals: Totals | None = None
+    schedule: Schedule = "alone"
 
     @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:

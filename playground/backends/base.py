@@ -50,7 +50,14 @@ class LaneRun(Protocol):
 
 
 class Backend(Protocol):
-    """Runs lanes, one at a time."""
+    """Runs lanes, one at a time or by turns.
+
+    Attributes:
+        by_turns: whether its lanes run by turns where several are compared, since their clocks stand still between two
+            rounds.
+    """
+
+    by_turns: bool
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
         """Loads everything that the lane needs. It may take minutes; an exception from `progress` ends it.

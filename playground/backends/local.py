@@ -58,9 +58,13 @@ class LocalBackend:
         store: a `ModelStore`, shared with other backends.
         dtype: see `resolve_dtype`; "auto" is the pair's.
         device: see `resolve_device`.
+        by_turns: see `Backend`. Energy is measured where lanes run one after the other.
     """
 
-    def __init__(self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto") -> None:
+    def __init__(
+        self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto", by_turns: bool = True
+    ) -> None:
+        self.by_turns = by_turns
         self._store, self._pair = store, pair
         self._format = {"dtype": dtype, "device": device}
         self._runners: Runners | None = None

@@ -21,6 +21,8 @@ class Restarted:
         starts: functions that start each lane's server, at the lane's address.
     """
 
+    by_turns = False
+
     def __init__(self, starts: Mapping[Lane, Start]) -> None:
         self._starts = starts
         self._tell: Callable[[Progress], None] = lambda step: None

@@ -95,6 +95,7 @@ class ServerBackend(ABC):
     drafter: str = UNREPORTED
     obeys_lookahead: bool = False
     details: bool = True
+    by_turns: bool = False  # a server's clock cannot be stopped
 
     def __init__(self, http: Http, model: str) -> None:
         check(

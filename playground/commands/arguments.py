@@ -61,6 +61,11 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     add_settings(models, "compiled")
     models.add_argument("--yes", action="store_true", help="download more than 1 GB without a question")
     models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
+    models.add_argument(
+        "--one-after-the-other",
+        action="store_true",
+        help="run lanes alone, which measures energy too, instead of by turns: a round each time",
+    )
 
 
 def add_settings(parser: argparse._ActionsContainer, *names: str, default: str = "") -> None:

@@ -153,7 +153,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
             # A GGUF file's 4-bit blocks take no adapter, and the lanes must differ by the adapter alone.
             asked = pair.dtype if dtype == "auto" else dtype
             dtype = "float16" if asked == "auto" and keeps_blocks(asked, resolve_device(options.device)) else dtype
-        backends[LOCAL] = LocalBackend(store, pair, dtype, options.device)
+        backends[LOCAL] = LocalBackend(store, pair, dtype, options.device, by_turns=not options.one_after_the_other)
     if options.serve:
         check(not (options.server or options.baseline_server), "Give either --serve, or the addresses of servers.")
         standard, assisted, server = served(options)

@@ -69,9 +69,9 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
     for problem in options.broken_lines():
         print(f"playground: skipped {problem}", file=sys.stderr)
     work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))
-    device = arguments.device if kind.pair else "auto"
+    how = dict(device=arguments.device, by_turns=not arguments.one_after_the_other) if kind.pair else {}
     asked = {"pair": work.pair.name if work.pair else None, **values}
-    result = _result(work, title, asked, device=device, again=arguments.again)
+    result = _result(work, title, asked, how, again=arguments.again)
     _write(result, title, arguments)
     if arguments.json != Path("-"):
         print(report.text(report.of(result), folded=arguments.all_tables))
@@ -79,13 +79,13 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def _result(work: Experiment, title: str, values: Mapping[str, Any], *, again: bool, device: str) -> Result:
+def _result(work: Experiment, title: str, values: Mapping[str, Any], how: Mapping[str, Any], *, again: bool) -> Result:
     """Runs the experiment, which the history lists. Exits with 130 if it was stopped.
 
     Args:
-        asked: the values of the options; see `Session.start`.
+        values: of the options; see `Session.start`.
+        how: arguments of `LocalBackend`.
         again: whether to start again even if the same experiment was stopped before.
-        device: see `LocalBackend`.
 
     Raises:
         PlaygroundError: it failed.
@@ -99,7 +99,7 @@ def _result(work: Experiment, title: str, values: Mapping[str, Any], *, again: b
     store, history = ModelStore(), open_history()
 
     def decode(pair: Pair | None, work: Work, watch: Watch) -> None:
-        work({LOCAL: LocalBackend(store, pair, device=device)} if pair else {}, watch)
+        work({LOCAL: LocalBackend(store, pair, **how)} if pair else {}, watch)
 
     session = Session(history, decode)
     name = None if again else session.unfinished(work)

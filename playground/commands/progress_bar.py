@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from playground.errors import PlaygroundError
 from playground.experiments import events
@@ -44,6 +44,7 @@ def progress_bar(max_new_tokens: int) -> Iterator[Callable[[Event], None]]:
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("Starting", total=None)
+        lanes: list[TaskID] = []  # the bars of those that run
 
         def say(line: str) -> None:
             bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -51,17 +52,22 @@ def progress_bar(max_new_tokens: int) -> Iterator[Callable[[Event], None]]:
         def emit(event: Event) -> None:
             match event:
                 case events.Progress(label, fraction):
-                    bars.update(task, description=label, total=1, completed=fraction or 0)
+                    bars.update(task, description=label, total=1, completed=fraction or 0, visible=True)
                 case events.LaneStarted(_, lane):
-                    bars.update(task, description=lane.name, total=max_new_tokens, completed=0)
-                case events.LaneSkipped(lane, reason):
+                    bars.update(task, visible=False)
+                    lanes.append(bars.add_task(lane.name, total=max_new_tokens))
+                case events.LaneSkipped(lane, reason, index):
                     say(f"playground: left out {lane.name}: {reason}")
+                    if index < len(lanes):
+                        bars.remove_task(lanes.pop(index))
                 case events.PromptDone():
                     say(_prompt(event))
                 case events.LevelDone():
                     say(_level(event))
-                case events.RoundDone(_, round_):
-                    bars.advance(task, len(round_.tokens))
+                case events.RoundDone(index, round_):
+                    bars.advance(lanes[index], len(round_.tokens))
+                case events.LaneFinished(index, _):
+                    bars.update(lanes[index], completed=max_new_tokens)
 
         yield emit
 

@@ -1,4 +1,4 @@
-"""A comparison: the same request through several lanes, one after the other.
+"""A comparison: the same request through several lanes.
 
 Page, terminal, endpoint and Python API all call `run`; they differ in what they do with its events.
 """
@@ -6,7 +6,6 @@ Page, terminal, endpoint and Python API all call `run`; they differ in what they
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from playground import metrics
@@ -14,11 +13,14 @@ from playground.backends.base import Backend
 from playground.backends.restarted import Restarted
 from playground.errors import PlaygroundError, Stopped
 from playground.experiments.events import Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone, Watch
+from playground.experiments.race import Race
 from playground.lane import STANDARD, Lane, Request
 from playground.trace import Comparison, Round, Trace, check_lanes
 
 SHORT_S = 10.0  # lanes that take less run again by themselves
 FINALISTS = 3  # how many drafters run again where several compete
+REPORTS = 50  # of the progress of a pass
+AGAIN = 2  # the most passes that lanes which take turns run again by themselves
 
 
 def run(
@@ -31,8 +33,8 @@ def run(
     skip: bool = False,
     repeats: int = 0,
 ) -> Comparison | None:
-    """Loads missing models, warms every lane up, and runs the lanes one after the other. Short lanes run again in the
-    passes that `again` returns, which shows the noise.
+    """Loads missing models, warms every lane up, and runs the lanes, those of this process by turns. Short lanes run
+    again where their figures are not sure enough; see `again`.
 
     Once it is stopped it ends within one round, or at the next progress report while models are downloaded. A lane that
     was not reached has no rounds; None is returned if none was reached.
@@ -56,7 +58,7 @@ def run(
     except Stopped:
         return None
     try:
-        running.each(running.decode_next)
+        running.decode()
     except PlaygroundError:
         if running.traces:
             running.finish()
@@ -77,19 +79,16 @@ class _Running:
     watch: Watch
     baseline: str
     skip: bool
-    traces: list[Trace] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)  # of the running lane
+    traces: dict[str, Trace] = field(default_factory=dict)  # of the lanes that have ended, by name
+    rounds: dict[str, list[Round]] = field(default_factory=dict)  # of all lanes that have begun
 
-    def each(self, act: Callable[[Lane], None]) -> None:
-        """Calls `act` for each lane and leaves out the lanes for which it fails."""
-        for lane in tuple(self.lanes):
-            try:
-                act(lane)
-            except PlaygroundError as error:
-                if not self.skip or lane.name == self.baseline or len(self.lanes) == 2:
-                    raise
-                self.lanes.remove(lane)
-                self.watch.emit(LaneSkipped(lane, str(error)))
+    def left_out(self, lane: Lane, error: Exception) -> bool:
+        """Leaves out a lane that has failed, if the comparison can do without it."""
+        if not self.skip or lane.name == self.baseline or len(self.lanes) == 2:
+            return False
+        self.watch.emit(LaneSkipped(lane, str(error), self.lanes.index(lane)))
+        self.lanes.remove(lane)
+        return True
 
     def prepare(self) -> None:
         """Loads the models of all lanes, and warms the lanes up.
@@ -97,69 +96,109 @@ class _Running:
         Raises:
             Stopped: it was stopped meanwhile.
         """
-        self.each(lambda lane: self.backends[lane.backend].load(lane, self.watch.progress))
+        self._each(lambda lane: self.backends[lane.backend].load(lane, self.watch.progress))
         cold = tuple(self.lanes)
 
         def warm(lane: Lane) -> None:
             self.watch.progress(_warming(lane, cold))
             self.backends[lane.backend].warm_up(lane, self.request, self.watch.stopped)
 
-        self.each(warm)
+        self._each(warm)
 
-    def decode_next(self, lane: Lane) -> None:
-        """Decodes the lane after the earlier ones, unless it is stopped."""
-        if self.watch.stopped():
-            return
-        index = len(self.traces)
-        self.watch.emit(LaneStarted(index, lane))
-        self.rounds.clear()
+    def _each(self, act: Callable[[Lane], None]) -> None:
+        for lane in tuple(self.lanes):
+            try:
+                act(lane)
+            except PlaygroundError as error:
+                if not self.left_out(lane, error):
+                    raise
 
-        def take(round_: Round) -> None:
-            self.rounds.append(round_)
-            self.watch.emit(RoundDone(index, round_))
+    def decode(self) -> None:
+        """Decodes the lanes, unless it is stopped.
 
-        self.traces.append(decode(self.backends[lane.backend], lane, self.request, self.watch, take))
-        self.rounds.clear()
-        self.watch.emit(LaneFinished(index, self.traces[-1]))
+        Raises:
+            PlaygroundError: a lane failed and cannot be left out. The others have ended by then.
+        """
+        errors: list[Exception] = []
+
+        def started(lane: Lane) -> None:
+            self.rounds[lane.name] = []
+            self.watch.emit(LaneStarted(self.lanes.index(lane), lane))
+
+        def took(lane: Lane, round_: Round) -> None:
+            self.rounds[lane.name].append(round_)
+            self.watch.emit(RoundDone(self.lanes.index(lane), round_))
+
+        def ended(trace: Trace) -> None:
+            self.traces[trace.lane.name] = trace
+            self.watch.emit(LaneFinished(self.lanes.index(trace.lane), trace))
+
+        def failed(lane: Lane, error: Exception) -> None:
+            if not isinstance(error, PlaygroundError) or not self.left_out(lane, error):
+                errors.append(error)
+
+        Race(self.backends, self.request, self.watch, started, took, ended, failed).run(tuple(self.lanes))
+        if errors:
+            raise errors[0]
 
     @property
     def short(self) -> bool:
         """True where all lanes have ended, and can run again by themselves: none takes long, or needs a start of its
         server for each turn."""
         restarts = any(isinstance(self.backends[lane.backend], Restarted) for lane in self.lanes)
-        return not restarts and len(self.traces) == len(self.lanes) and all(map(_short, self.traces))
+        return not restarts and len(self.traces) == len(self.lanes) and all(map(_short, self.traces.values()))
 
     def show_noise(self) -> tuple[tuple[Trace, ...], ...]:
-        """Runs the lanes in the passes that `again` returns. Returns the passes that were not stopped."""
-        comparison, passes = Comparison(tuple(self.traces), self.baseline), list[tuple[Trace, ...]]()
-        ranking = [comparison.standard.lane, *(it.ours.lane for it in metrics.ranked(comparison))]
-        for number, ranks in enumerate(again(len(comparison.others))):
-            lanes, what = [ranking[rank] for rank in ranks], f"Again, to see the noise ({number + 1})"
-            passed = _pass(lanes, self.lanes, self.request, self.backends, self.watch, what)
+        """Runs lanes again as long as `again` returns some. Returns the passes that were not stopped."""
+        comparison = Comparison(tuple(self.traces[lane.name] for lane in self.lanes), self.baseline)
+        race = Race(self.backends, self.request, self.watch)
+        while lanes := again(comparison):
+            what = f"Measuring once more ({len(comparison.repeats) + 1})"
+            passed = _pass(race, lanes, self.lanes, what)
             if passed is None:
                 break
-            passes.append(passed)
-        return tuple(passes)
+            comparison = replace(comparison, repeats=(*comparison.repeats, passed))
+        return comparison.repeats
 
     def finish(self, repeats: tuple[tuple[Trace, ...], ...] = ()) -> Comparison:
         """Emits the comparison, in which the lanes that were not decoded to their end are stopped ones."""
-        for lane in self.lanes[len(self.traces) :]:
-            environment = self.backends[lane.backend].describe(lane)
-            ids = self.traces[0].prompt_ids
-            self.traces.append(Trace(lane, self.request, environment, ids, tuple(self.rounds), "stopped"))
-            self.rounds.clear()
-        comparison = Comparison(tuple(self.traces), self.baseline, repeats)
+        for lane in self.lanes:
+            if lane.name not in self.traces:
+                environment = self.backends[lane.backend].describe(lane)
+                ids, rounds = next(iter(self.traces.values())).prompt_ids, tuple(self.rounds.get(lane.name, ()))
+                self.traces[lane.name] = Trace(lane, self.request, environment, ids, rounds, "stopped")
+        comparison = Comparison(tuple(self.traces[lane.name] for lane in self.lanes), self.baseline, repeats)
         self.watch.emit(Finished(comparison))
         return comparison
 
 
-def again(others: int) -> list[list[int]]:
-    """Returns the lanes of each further pass, by rank: 0 is the baseline, 1 the fastest of the `others`. The baseline
-    runs, and the fastest drafters where several compete."""
+def again(comparison: Comparison) -> list[Lane]:
+    """Returns the lanes that should run once more, to show the noise: the baseline, and the fastest drafters where
+    several compete; none once the figures are sure enough.
+
+    Lanes that took turns show the noise in a single pass, and run again where it was large. Others run again in the
+    passes of `passes_alone`.
+    """
+    ranking = [comparison.standard.lane, *(it.ours.lane for it in metrics.ranked(comparison))]
+    done = len(comparison.repeats)
+    if all(trace.schedule == "by turns" for trace in comparison.lanes):
+        return [] if done == AGAIN or metrics.sure(comparison) else ranking[: FINALISTS + 1]
+    passes = passes_alone(len(comparison.others))
+    return [ranking[rank] for rank in passes[done]] if done < len(passes) else []
+
+
+def passes_alone(others: int) -> list[list[int]]:
+    """Returns the lanes of each further pass of lanes that run one after the other, by rank: 0 is the baseline, 1 the
+    fastest of the `others`. The baseline runs, and the fastest drafters where several compete."""
     if others == 1:
         return [[0]]
     ranks = [*range(min(others, FINALISTS), -1, -1)]
     return [ranks] if others >= FINALISTS else [ranks, ranks[::-1]]
+
+
+def most_runs(lanes: int) -> int:
+    """Returns how many runs of a lane a comparison of so many lanes can take, those that it adds by itself included."""
+    return lanes + max(AGAIN * min(lanes, FINALISTS + 1), sum(map(len, passes_alone(lanes - 1))))
 
 
 def _short(trace: Trace) -> bool:
@@ -167,24 +206,29 @@ def _short(trace: Trace) -> bool:
 
 
 def _pass(
-    lanes: Sequence[Lane], order: Sequence[Lane], request: Request, backends: Mapping[str, Backend], watch: Watch,
-    what: str, done: float = 0.0, share: float = 1.0,
-) -> tuple[Trace, ...] | None:  # fmt: skip
-    """Runs the lanes, which are warm, once in the order `order`. Returns their traces in that order; None if it was
-    stopped.
+    race: Race, lanes: Sequence[Lane], order: Sequence[Lane], what: str, done: float = 0.0, share: float = 1.0
+) -> tuple[Trace, ...] | None:
+    """Runs the lanes, which are warm, once. Returns their traces in the order `order`; None if it was stopped.
 
     Args:
         what: the name of the pass in progress reports.
         done: the share of all work that was done before this pass.
         share: the share of all work that this pass does.
     """
-    traces: dict[str, Trace] = {}
-    for i, lane in enumerate(lanes):
-        watch.emit(Progress(f"{what}: {lane.name}", done + share * i / len(lanes)))
-        traces[lane.name] = decode(backends[lane.backend], lane, request, watch)
-        if watch.stopped():
-            return None
-    return tuple(traces[lane.name] for lane in order if lane.name in traces)
+    watch, tokens, most = race.watch, 0, len(lanes) * race.request.max_new_tokens
+
+    def started(lane: Lane) -> None:
+        watch.emit(Progress(f"{what}: {lane.name}", done + share * tokens / most))
+
+    def took(lane: Lane, round_: Round) -> None:
+        nonlocal tokens
+        before, tokens = tokens, tokens + len(round_.tokens)
+        if tokens * REPORTS // most > before * REPORTS // most:
+            started(lane)
+
+    traces = dict(zip(lanes, replace(race, started=started, took=took).run(lanes), strict=True))
+    found = [traces.get(lane) for lane in order]
+    return None if watch.stopped() else tuple(filter(None, found))
 
 
 def repeat(
@@ -193,8 +237,8 @@ def repeat(
     times: int,
     watch: Watch,
 ) -> Comparison:
-    """Runs all lanes again, `times` times, interleaved: each pass begins with another lane. Once it is stopped, the
-    passes that were finished count.
+    """Runs all lanes again, `times` times, interleaved: each pass begins with another lane. Once it is
+    stopped, the passes that were finished count.
 
     Raises:
         PlaygroundError: see `run`.
@@ -209,13 +253,14 @@ def repeat(
     except Stopped:
         return comparison
     repeats = list(comparison.repeats)
+    race = Race(backends, request, watch)
     for number in range(times):
         if number and metrics.unsteady(repeats[-1]):
             for lane in lanes:  # this chooses the number of threads again
                 backends[lane.backend].warm_up(lane, request, watch.stopped)
         turned = [lanes[(number + 1 + i) % len(lanes)] for i in range(len(lanes))]
         what = f"Repeat {number + 1} of {times}"
-        passed = _pass(turned, lanes, request, backends, watch, what, number / times, 1 / times)
+        passed = _pass(race, turned, lanes, what, number / times, 1 / times)
         if passed is None:
             break
         repeats.append(passed)
@@ -226,40 +271,3 @@ def repeat(
 def _warming(lane: Lane, lanes: Sequence[Lane]) -> Progress:
     at = lanes.index(lane)
     return Progress(f"Warming up lane {at + 1} of {len(lanes)}: {lane.name}", at / len(lanes))
-
-
-def decode(
-    backend: Backend,
-    lane: Lane,
-    request: Request,
-    watch: Watch,
-    take: Callable[[Round], None] = lambda round_: None,
-) -> Trace:
-    """Runs a lane on a request until it ends or is stopped. `take` is called with each round.
-
-    Raises:
-        PlaygroundError: see `run`.
-    """
-    run = backend.run(lane, request)
-    rounds: list[Round] = []
-    with closing(run.rounds):
-        for round_ in run.rounds:
-            rounds.append(round_)
-            take(round_)
-            if watch.stopped():
-                break
-    joules = run.joules()  # read before anything else is computed
-    environment, all_rounds = backend.describe(lane), run.amended or tuple(rounds)
-    return Trace(
-        lane,
-        request,
-        environment,
-        run.prompt_ids,
-        all_rounds,
-        run.finish,
-        run.memory(),
-        joules,
-        run.markers,
-        run.reused,
-        run.totals,
-    )

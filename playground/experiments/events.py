@@ -34,10 +34,11 @@ class LaneFinished:
 
 @dataclass(frozen=True)
 class LaneSkipped:
-    """A lane that cannot run was left out; `reason` is a sentence. The next lane takes its index."""
+    """A lane that cannot run was left out; `reason` is a sentence. The lanes after its `index` move up by one."""
 
     lane: Lane
     reason: str
+    index: int
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from playground import metrics
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped, check
-from playground.experiments.compare import decode
 from playground.experiments.events import LaneSkipped, Progress, PromptDone, Watch
 from playground.experiments.questions import Question
+from playground.experiments.race import Race
 from playground.experiments.record import Header, Record
 from playground.lane import Lane, Request, label
 from playground.metrics import Timed
@@ -74,8 +75,9 @@ def run(
     started = time.monotonic()
 
     def step(fraction: float, lane: str) -> None:
-        at = (len(done) + fraction) / len(questions)
-        watch.progress(Progress(f"{called(len(done), len(questions))}: {names[lane]}", at))
+        at, what = (len(done) + fraction) / len(questions), called(len(done), len(questions))
+        alone = not backends[in_turn[lane].backend].by_turns
+        watch.progress(Progress(f"{what}: {names[lane]}" if alone else what, at))
 
     for at, number in enumerate(left):
         question = questions[number]
@@ -134,8 +136,8 @@ def _load(lanes: dict[str, Lane], backends: Mapping[str, Backend], watch: Watch,
         except PlaygroundError as error:
             if not skip or name == STANDARD or len(lanes) == 2:
                 raise
+            watch.emit(LaneSkipped(lane, str(error), list(lanes).index(name)))
             del lanes[name]
-            watch.emit(LaneSkipped(lane, str(error)))
 
 
 def _warm_up(
@@ -178,31 +180,58 @@ class _Question:
         rows: list[Row] = []
         traces: list[Trace] = []
         request, category = self.question.request, self.question.category
-        turns = (request.prompt, *self.question.more)
+        asked = (request.prompt, *self.question.more)
         rng = random.Random(f"{self.seed} {self.number}")
-        for turn in range(1, len(turns) + 1):
-            done: dict[str, list[Trace]] = {name: [] for name in self.lanes}
-            order = [name for _ in range(self.runs) for name in rng.sample(list(self.lanes), len(self.lanes))]
-            name = order[0]
-            try:
-                # The first prefill of a length is slower, and must not fall to one lane alone.
-                baseline = self.lanes[STANDARD]
-                self.backends[baseline.backend].warm_up(baseline, request, self.watch.stopped)
-                for i, name in enumerate(order):
-                    self.step((turn - 1 + i / len(order)) / len(turns), name)
-                    lane = self.lanes[name]
-                    done[name].append(decode(self.backends[lane.backend], lane, request, self.watch))
-                self.watch.check()
-            except (PlaygroundError, RuntimeError) as error:  # torch raises RuntimeError, also out of memory
-                reason = str(error) if isinstance(error, PlaygroundError) else f"The model failed: {error}"
-                return QuestionResult(self.number, failure=Failure(self.number, category, name, reason))
+        for turn in range(1, len(asked) + 1):
+            done = self._answered(request, (turn - 1) / len(asked), 1 / len(asked), rng)
+            if isinstance(done, Failure):
+                return QuestionResult(self.number, failure=done)
             for name, of_lane in done.items():
                 base = done[STANDARD]
                 rows.append(row(self.number, turn, category, name, of_lane, base, self.question.conversation))
                 traces += of_lane
-            if turn < len(turns):
-                request = request.next_turn(metrics.answered(done[STANDARD][0]), turns[turn])
+            if turn < len(asked):
+                request = request.next_turn(metrics.answered(done[STANDARD][0]), asked[turn])
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))
+
+    def _answered(
+        self, request: Request, at: float, share: float, rng: random.Random
+    ) -> dict[str, list[Trace]] | Failure:
+        """Runs one turn in all lanes; returns the traces of each. `at`, `share`: the share of the question's work that
+        is done, and that the turn is."""
+        done: dict[str, list[Trace]] = {name: [] for name in self.lanes}
+        failing, ended = STANDARD, 0
+
+        def name_of(lane: Lane) -> str:
+            return next(name for name, each in self.lanes.items() if each == lane)
+
+        def start(lane: Lane) -> None:
+            self.step(at + share * ended / (self.runs * len(self.lanes)), name_of(lane))
+
+        def end(trace: Trace) -> None:
+            nonlocal ended
+            ended += 1
+
+        def fail(lane: Lane, error: Exception) -> None:
+            nonlocal failing
+            failing = name_of(lane)
+            raise error
+
+        race = Race(self.backends, request, self.watch, started=start, ended=end, failed=fail)
+        try:
+            # The first prefill of a length is slower, and must not fall to one lane alone.
+            baseline = self.lanes[STANDARD]
+            self.backends[baseline.backend].warm_up(baseline, request, self.watch.stopped)
+            for _ in range(self.runs):
+                order = rng.sample(list(self.lanes), len(self.lanes))
+                found = race.run([self.lanes[name] for name in order])
+                self.watch.check()
+                for name, trace in zip(order, found, strict=True):
+                    done[name].append(cast(Trace, trace))  # none failed or was not reached, which raises
+        except (PlaygroundError, RuntimeError) as error:  # torch raises RuntimeError, also out of memory
+            reason = str(error) if isinstance(error, PlaygroundError) else f"The model failed: {error}"
+            return Failure(self.number, self.question.category, failing, reason)
+        return done
 
 
 COUNTS = ("passes", "accepted", "drafted")

@@ -65,8 +65,7 @@ class Compare:
 
     @property
     def tokens(self) -> int:
-        runs = (1 + self.repeats) * self.count + sum(map(len, compare.again(self.count - 1)))
-        return runs * self.request.max_new_tokens
+        return (self.repeats * self.count + compare.most_runs(self.count)) * self.request.max_new_tokens
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         for url in self.servers.urls:

@@ -54,6 +54,7 @@ from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed
 from playground.metrics.measured import (
     FLOOR,
     MANY,
+    WIDE,
     Measured,
     leader,
     measured,
@@ -61,6 +62,7 @@ from playground.metrics.measured import (
     ranked,
     segment_speedups,
     shown,
+    sure,
 )
 from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.segments import (

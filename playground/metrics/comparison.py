@@ -76,7 +76,7 @@ def speedup(baseline: Trace, other: Trace) -> float | None:
     is compared over as many tokens as both have, which needs the time of each token."""
     if (baseline.totals or other.totals) and "stopped" in (baseline.finish, other.finish):
         return None
-    theirs, ours = (measure(trace).tokens_per_s for trace in _compared(baseline, other))
+    theirs, ours = (measure(trace).tokens_per_s for trace in compared(baseline, other))
     return ours / theirs if ours and theirs else None
 
 
@@ -100,10 +100,15 @@ class Equation:
     prefill: float
 
 
-def equation(baseline: Trace, other: Trace) -> Equation | None:
+def equation(baseline: Trace, other: Trace, measured: float | None = None) -> Equation | None:
     """Return the terms of the speed-up; None if a lane has fewer than two rounds, because a single round includes the
-    prefill, or if a server does not report its rounds."""
-    lanes = _compared(baseline, other)
+    prefill, or if a server does not report its rounds.
+
+    Args:
+        measured: the speed-up of lanes that took turns. Its cost of a round is in plain passes of the same moments,
+            instead of the mean of the whole run.
+    """
+    lanes = compared(baseline, other)
     base, rounds = (lane.rounds for lane in lanes)
     theirs, ours = map(measure, lanes)
     if baseline.totals or other.totals or min(len(base), len(rounds)) < 2:
@@ -115,6 +120,11 @@ def equation(baseline: Trace, other: Trace) -> Equation | None:
     tokens_per_pass = (ours.tokens / len(rounds)) / (theirs.tokens / len(base))
     cost = (ours.total_s - prefilled_s) / len(rounds) / plain_s
     speedup = (ours.tokens / ours.total_s) / (theirs.tokens / theirs.total_s)
+    prefill = speedup * cost / tokens_per_pass
+    if measured is not None:
+        speedup, together = measured, tokens_per_pass * prefill / measured
+        plain_s *= cost / together
+        cost = together
     verify: float | None = None
     draft: float | None = None
     rest: float | None = None
@@ -129,7 +139,7 @@ def equation(baseline: Trace, other: Trace) -> Equation | None:
         verify=verify,
         draft=draft,
         other=rest,
-        prefill=speedup * cost / tokens_per_pass,
+        prefill=prefill,
     )
 
 
@@ -143,7 +153,7 @@ def prefill_s(rounds: Sequence[Round]) -> float:
     return first - math.fsum(known) / len(later)
 
 
-def _compared(baseline: Trace, other: Trace) -> tuple[Trace, Trace]:
+def compared(baseline: Trace, other: Trace) -> tuple[Trace, Trace]:
     """Return both lanes with the rounds that are compared: all or, if one was stopped, those up to as many tokens as
     both have."""
     if baseline.totals or other.totals or "stopped" not in (baseline.finish, other.finish):
@@ -156,7 +166,7 @@ def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Seq
     """Return the rounds that are compared; none where a server does not report the rounds of one lane."""
     if baseline.totals or other.totals:
         return (), ()
-    base, ours = _compared(baseline, other)
+    base, ours = compared(baseline, other)
     return base.rounds, ours.rounds
 
 

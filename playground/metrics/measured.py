@@ -12,16 +12,20 @@ from typing import Literal
 
 from playground.metrics.comparison import Equation, FirstDifference, equation, first_difference, speedup
 from playground.metrics.lane import measure
+from playground.metrics.paired import Paired, paired
 from playground.metrics.pooled import LEVEL
 from playground.metrics.segments import Segment, by_segment
 from playground.trace import Comparison, Trace, once
 
+WIDE = 1.25  # the ratio of an interval's ends from which on lanes that took turns run again
 FLOOR = 1.05  # the ratio by which two runs of one lane may differ on a quiet machine
 MANY = 4  # runs of a lane that are enough to show the noise
 USUAL = 0.025  # the prior deviation of a run on a quiet machine
 WORTH = 2  # the number of observed deviations that the prior counts as
+USUAL_PAIRED, WORTH_PAIRED = 0.02, 8  # the same for the speed-up of two lanes that took turns
 Interval = tuple[float, float]
 Outcome = Literal["faster", "slower", "unclear"]
+Pair = tuple[Trace, Trace, Paired]  # a run of a lane that took turns with another: the other's, its own, the speed-up
 Speeds = Mapping[str, Sequence[float]]  # tokens per second of each run, by lane
 
 
@@ -30,8 +34,9 @@ class Measured:
     """A lane against the baseline: the view from which the page, the terminal and the files are drawn.
 
     `base`, `ours`: the run of each that is shown; all other figures are from these two. `speedup`: the ratio of their
-    tokens per second; None if one has no tokens. `interval`: that of the speed-up, from all runs; None if nothing ran
-    again. `runs`: of the lane; `baselines`: of the baseline.
+    tokens per second, where they took turns as `paired` measures it; None if one has no tokens. `interval`: that of the
+    speed-up, from all runs; None if nothing ran again, and lanes did not take turns. `runs`: of the lane; `baselines`:
+    of the baseline.
     """
 
     base: Trace
@@ -43,7 +48,7 @@ class Measured:
 
     @cached_property
     def equation(self) -> Equation | None:
-        return equation(self.base, self.ours)
+        return equation(self.base, self.ours, self.speedup)
 
     @cached_property
     def difference(self) -> FirstDifference | None:
@@ -72,14 +77,69 @@ def _lanes(comparison: Comparison) -> dict[str, Measured]:
     """Return each lane, the baseline too, against the baseline, by name."""
     runs, speeds = _runs(comparison), _speeds(comparison)
     first = comparison.baseline
-    base, found = runs[first][middle(speeds[first])], dict[str, Measured]()
+    taken = {name: _by_turns(pairs) for name in runs if (pairs := _paired(comparison, name, first))}
+    if taken:
+        base = max(taken.values(), key=lambda it: it.speedup or 0.0).base
+    else:
+        base = runs[first][middle(speeds[first])]
+    found = dict[str, Measured]()
     for name in runs:
-        ours = runs[name][middle(speeds[name])]
+        ours = base if name == first else runs[name][middle(speeds[name])]
         over = speedup(base, ours)
         known = over is not None and min(*speeds[first], *speeds[name]) > 0
         spread = interval(speeds, name, first) if known else None
-        found[name] = Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
+        found[name] = taken.get(name) or Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
     return found
+
+
+def _by_turns(pairs: Sequence[Pair]) -> Measured:
+    """Return a lane that took turns with the baseline, in these runs."""
+    base, ours, it = pairs[middle([it.log for _, _, it in pairs])]
+    return Measured(base, ours, math.exp(it.log), paired_interval([it for _, _, it in pairs]), len(pairs), len(pairs))
+
+
+def _paired(comparison: Comparison, name: str, over: str) -> list[Pair]:
+    """Return the runs in which two lanes took turns, stopped ones only where there are no others; none where one run
+    is too short to compare moments."""
+    if name == over:
+        return []
+    pairs = []
+    for traces in (comparison.lanes, *comparison.repeats):
+        of = {trace.lane.name: trace for trace in traces if trace.schedule == "by turns"}
+        if name in of and over in of:
+            pairs.append((of[over], of[name], paired(of[over], of[name])))
+    whole = [pair for pair in pairs if "stopped" not in (pair[0].finish, pair[1].finish)] or pairs
+    known = [(base, ours, it) for base, ours, it in whole if it]
+    return known if len(known) == len(whole) else []
+
+
+def paired_interval(runs: Sequence[Paired], comparisons: int = 1) -> Interval:
+    """Return the interval of a speed-up from runs in which two lanes took turns.
+
+    Two sources of noise add up: that within a run, which the run itself shows, and that between runs, for which the
+    usual noise of a quiet machine counts as `WORTH_PAIRED` deviations. The spread of several runs scales both.
+
+    Args:
+        comparisons: see `interval`.
+    """
+    logs, n = [it.log for it in runs], len(runs)
+    middle_ = statistics.fmean(logs)
+    within = statistics.fmean(it.error**2 for it in runs)
+    margin = statistics.fmean((_quantile(comparisons, it.freedom) * it.error) ** 2 for it in runs)
+    margin += (_quantile(comparisons, WORTH_PAIRED) * USUAL_PAIRED) ** 2
+    seen = sum((log - middle_) ** 2 for log in logs) / (within + USUAL_PAIRED**2)
+    margin = math.sqrt(margin / n * (seen + WORTH_PAIRED) / (n - 1 + WORTH_PAIRED))
+    return math.exp(middle_ - margin), math.exp(middle_ + margin)
+
+
+def sure(comparison: Comparison) -> bool:
+    """Return True if the figures of lanes that took turns need no further run: the interval of the fastest lane is not
+    wide, and where several compete, one is clearly the fastest."""
+    best, *others = ranked(comparison)
+    if best.interval is None:
+        return best.speedup is None or len(best.base.rounds) == 1
+    low, high = best.interval
+    return high / low < WIDE and (not others or leader(comparison) is not None)
 
 
 @once
@@ -157,8 +217,20 @@ def leader(comparison: Comparison) -> str | None:
     lanes = [trace for trace in comparison.lanes if trace.lane.name == comparison.baseline or _competes(trace)]
     if any(trace.finish == "stopped" for trace in lanes):
         return None
-    found = clearly_fastest(_speeds(comparison), [trace.lane.name for trace in lanes])
+    names = [trace.lane.name for trace in lanes]
+    by_turns = all(_paired(comparison, name, comparison.baseline) for name in names if name != comparison.baseline)
+    found = _first_by_turns(comparison, names) if by_turns else clearly_fastest(_speeds(comparison), names)
     return None if found == comparison.baseline else found
+
+
+def _first_by_turns(comparison: Comparison, lanes: Sequence[str]) -> str | None:
+    """Return like `clearly_fastest` the lane that is clearly the fastest of lanes that took turns; one run of each is
+    enough, since the same moments are compared."""
+    first = max(lanes, key=lambda name: _lanes(comparison)[name].speedup or 0.0)
+    over = [_paired(comparison, first, name) for name in lanes if name != first]
+    comparisons = math.comb(len(lanes), 2)
+    clear = (pairs and paired_interval([it for _, _, it in pairs], comparisons)[0] > 1 for pairs in over)
+    return first if all(clear) else None
 
 
 def clearly_fastest(speeds: Speeds, lanes: Sequence[str]) -> str | None:

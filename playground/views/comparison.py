@@ -111,7 +111,7 @@ def findings(comparison: Comparison) -> list[str]:
         *map(facts.out_of_context, others),
         *map(facts.shortage, others),
         *map(facts.both_rules, others),
-        headline.caveat(*lanes),
+        *(headline.noisy(metrics.measured(comparison, trace.lane.name)) for trace in others),
         *(note for trace in lanes for note in trace.environment.notes),
         *facts.left_out(*lanes),
     ]

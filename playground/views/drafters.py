@@ -54,11 +54,16 @@ def table(comparison: Comparison) -> Table:
 
 def caption(comparison: Comparison) -> str:
     """Return the caption, which says whether there is a clear winner and, where there is none, why."""
-    noise = metrics.noise(comparison)
-    if noise is None or len(comparison.others) < 2:
+    noise, best = metrics.noise(comparison), metrics.leader(comparison)
+    if len(comparison.others) < 2:
+        return CAPTION
+    if all(trace.schedule == "by turns" for trace in comparison.lanes):
+        said = f"{best} is clearly the fastest" if best else "No clear winner: the first ones are closer than the noise"
+        return f"{CAPTION} {said}. All lanes decoded by turns."
+    if noise is None:
         return CAPTION
     spread = f"two runs of one lane differed by up to {noise - 1:.0%}"
-    if best := metrics.leader(comparison):
+    if best:
         return f"{CAPTION} {best} is clearly the fastest: {spread}."
     return f"{CAPTION} No clear winner: the first ones are closer than the noise ({spread})."
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from playground import metrics
-from playground.format import UNKNOWN, count, megabytes, number, percent
+from playground.format import UNKNOWN, count, megabytes, number, percent, ratio
 from playground.lane import Request, verified_by
 from playground.metrics import FirstDifference, Measured, Metrics
 from playground.trace import Comparison, Environment, Trace
@@ -137,8 +137,22 @@ def passes(found: Measured) -> str:
 
 
 def sentences(found: Measured) -> list[str]:
-    """Say whether a lane wrote what the baseline wrote, and in how many passes."""
-    return [*filter(None, (sameness(found), passes(found)))]
+    """Say whether a lane wrote what the baseline wrote, in how many passes, and whether the whole runs give another
+    speed-up than the moments in which both decoded."""
+    return [*filter(None, (sameness(found), passes(found), whole_runs(found)))]
+
+
+def whole_runs(found: Measured) -> str:
+    """Say so where the lanes took turns and the ratio of their whole times is another than the speed-up; "" else."""
+    whole = metrics.speedup(found.base, found.ours)
+    if found.ours.schedule == "alone" or not whole or not found.speedup:
+        return ""
+    if 1 / metrics.FLOOR < whole / found.speedup < metrics.FLOOR:
+        return ""
+    return (
+        f"The whole runs give {ratio(whole)}: other programs slowed one lane more than the other. The speed-up "
+        "compares the moments in which both decoded."
+    )
 
 
 def notes(baseline: Trace, other: Trace) -> list[str]:

@@ -9,6 +9,7 @@ from playground.format import beginning, bracketed, count, number, ratio, span
 from playground.metrics import Measured
 from playground.trace import Comparison, Trace, once
 
+BUSY = "Timing is noisy: something else is using this machine. Run again before you trust the speed-up."
 # A round takes at least this many plain passes, allowing for the noise of a quiet machine.
 IMPOSSIBLE = 0.95
 
@@ -88,8 +89,10 @@ def doubts(found: Measured) -> Sequence[str]:
 
 
 def noisy(found: Measured) -> str:
-    """Return a warning where a lane ran few times on a machine too busy to time it; "" where its times can be
-    trusted."""
+    """Return a warning where the machine was too busy to time a lane; "" where its times can be trusted."""
+    if found.interval and found.ours.schedule == "by turns":
+        low, high = found.interval
+        return BUSY if high / low >= metrics.WIDE else ""
     return "" if found.interval and found.runs >= metrics.MANY else caveat(found.base, found.ours)
 
 

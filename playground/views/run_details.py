@@ -151,6 +151,7 @@ def details(found: Measured) -> list[tuple[str, str]]:
         *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS if getattr(request, name)),
         *([("Tools", ", ".join(tool["function"]["name"] for tool in read_tools(request.tools)))] * bool(request.tools)),
         *([("Template arguments", request.template)] if request.template else []),
+        ("Lanes", "ran by turns, a round each time" if second.schedule == "by turns" else "each ran alone"),
         ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         *([("Passes", passes(environment))] if environment.runner else []),
         ("Weights", "; ".join(environment.weights)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -128,7 +129,11 @@ def _generated(model: PreTrainedModel, prompt: Sequence[int], max_new_tokens: in
     return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(prompt) :].tolist()
 
 
-def rounds_of(
+def rounds_of(*args: Any, **options: Any) -> list[Round]:
+    return list(begun(*args, **options))
+
+
+def begun(
     model: PreTrainedModel,
     new_drafter: NewDrafter,
     prompt: Sequence[int],
@@ -138,13 +143,11 @@ def rounds_of(
     graphs: Graphs | None = None,
     rule: Rule = decide,
     **sampling: float,
-) -> list[Round]:
+) -> Iterator[Round]:
     target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device, prompt, graphs=graphs)
     drafter, detokenizer = new_drafter(target), Detokenizer(NumberTokenizer(), prompt)
     options = dict(seam=seam(model.config), rule=rule)
-    return list(
-        decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
-    )
+    return decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
 
 
 def ids_of(rounds: Sequence[Round]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from dataclasses import replace
 
@@ -72,15 +73,18 @@ def compared(store, drafter="ngram", lookahead=4, **request):
 
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
-def test_both_lanes_run_one_after_the_other_and_agree(store, drafter):
+def test_both_lanes_run_by_turns_and_agree(store, drafter):
     comparison, events = compared(store, drafter)
-    kinds = [type(event) for event in events if not isinstance(event, Progress)]
-    rounds = [len(lane.rounds) for lane in comparison.lanes]
-    assert kinds == [
-        *[LaneStarted, *[RoundDone] * rounds[0], LaneFinished],
-        *[LaneStarted, *[RoundDone] * rounds[1], LaneFinished],
-        Finished,
-    ]
+    told = [event for event in events if not isinstance(event, Progress)]
+    assert [type(event) for event in told[:2]] == [LaneStarted] * 2 and isinstance(told[-1], Finished)
+    clocks = [0.0, 0.0]
+    for event, following in itertools.pairwise(told[2:-1]):
+        if isinstance(event, RoundDone):
+            clocks[event.index] = event.round.end_s + event.round.commit_s
+        if isinstance(following, RoundDone) and len({it.index for it in told[told.index(following) :][:-1]}) == 2:
+            assert clocks[following.index] == min(clocks), "the next round is the lane's whose clock is behind"
+    assert sorted(event.index for event in told if isinstance(event, LaneFinished)) == [0, 1]
+    assert {lane.schedule for lane in comparison.lanes} == {"by turns"}
     assert metrics.compare(*comparison.lanes).identical
     assert [lane.lane.drafter for lane in comparison.lanes] == ["none", drafter]
     for lane in comparison.lanes:
@@ -162,8 +166,10 @@ def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
     lane = assisted_lane(PAIR, "ngram", 4)
     request = Request("The lighthouse", max_new_tokens=24)
     comparison = compare(store, against_standard(lane), request, watch)
-    assert [lane.finish for lane in comparison.lanes] == ["length", "stopped"]
-    assert len(comparison.lanes[1].rounds) == 1
+    assert [lane.finish for lane in comparison.lanes] == ["stopped", "stopped"]
+    assert [len(lane.rounds) for lane in comparison.lanes] == [1, 1]
+    found = metrics.measured(comparison, lane.name)
+    assert found.speedup == metrics.speedup(*comparison.lanes) and found.interval is None
 
 
 def stopped_at(store, kind):
@@ -180,13 +186,13 @@ def stopped_at(store, kind):
     return compare(store, lanes, Request("x"), watch), events
 
 
-def test_stop_in_the_first_lane_keeps_what_was_decoded(store):
+def test_stop_in_the_first_round_keeps_what_was_decoded(store):
     comparison, events = stopped_at(store, RoundDone)
     assert events[-1] == Finished(comparison)
     assert [len(lane.rounds) for lane in comparison.lanes] == [1, 0]
     assert [lane.finish for lane in comparison.lanes] == ["stopped", "stopped"]
-    assert sum(isinstance(event, LaneStarted) for event in events) == 1
-    assert [event.trace.finish for event in events if isinstance(event, LaneFinished)] == ["stopped"]
+    assert sum(isinstance(event, LaneStarted) for event in events) == 2
+    assert [event.trace.finish for event in events if isinstance(event, LaneFinished)] == ["stopped", "stopped"]
     assert load(json.dumps(to_json(comparison))) == comparison
 
 
@@ -307,23 +313,26 @@ def test_every_lane_is_warmed_up_with_the_whole_prompt_before_the_first_is_timed
         compare(store, lanes, Request("a" * 150, chat_template=False, max_new_tokens=4), Watch(emit))
     finally:
         hook.remove()
-    assert prefills == [0, 0, 1, 2, 2], "the baseline runs again"
+    assert prefills[:4] == [0, 0, 2, 2] and set(prefills[4:]) <= {2}, "what follows shows the noise"
 
 
 def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
     comparison = compare(store, against_standard(assisted_lane(PAIR, "ngram", 4)), Request("waves", max_new_tokens=8))
     backends = {LOCAL: LocalBackend(store, PAIR)}
     events = []
+    comparison = replace(comparison, repeats=())
     again = repeat(comparison, backends, 3, Watch(events.append))
-    assert again.lanes == comparison.lanes and [len(traces) for traces in again.repeats] == [1, 2, 2, 2]
+    assert again.lanes == comparison.lanes and [len(traces) for traces in again.repeats] == [2, 2, 2]
     measured, once = (metrics.measured(it, it.others[0].lane.name) for it in (again, comparison))
-    assert (measured.runs, measured.baselines, once.runs, once.baselines) == (4, 5, 1, 2)
-    assert measured.interval and once.interval
+    assert (measured.runs, measured.baselines, once.runs, once.baselines) == (4, 4, 1, 1)
+    assert measured.interval and not once.interval, "an answer of 8 tokens is too short to compare moments"
     assert load(json.dumps(to_json(again))) == again
-    firsts = [event.label for event in events if isinstance(event, Progress) and event.label.startswith("Repeat")][::2]
+    reports = [event for event in events if isinstance(event, Progress) and event.label.startswith("Repeat")]
+    firsts = [next(it.label for it in reports if it.label.startswith(f"Repeat {i}")) for i in (1, 2, 3)]
     assert firsts == [
         "Repeat 1 of 3: Prompt lookup", "Repeat 2 of 3: Standard", "Repeat 3 of 3: Prompt lookup",
     ]  # fmt: skip
+    assert [it.fraction for it in reports] == sorted(it.fraction for it in reports)
 
 
 def test_a_repeat_that_is_stopped_keeps_what_was_finished(store):
@@ -334,7 +343,8 @@ def test_a_repeat_that_is_stopped_keeps_what_was_finished(store):
             watch.stop()
 
     watch = Watch(emit)
-    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, watch).repeats) == 2
+    comparison = replace(comparison, repeats=())
+    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, watch).repeats) == 1
 
 
 @pytest.mark.parametrize(("noisy", "choices"), [(False, 2), (True, 3)])
@@ -366,7 +376,7 @@ def test_threads_are_chosen_after_the_first_rounds_which_come_again_if_the_numbe
         happened.append("rounds")
         return started(self, lane, request)
 
-    def choose(run_pass):
+    def choose(run_pass, native):
         happened.append("choose")
         return changes
 
@@ -387,11 +397,14 @@ def test_a_stop_while_a_lane_is_compiled_ends_its_captures(store, monkeypatch):
 
 
 @pytest.mark.parametrize("others", [1, 2, 3, 5])
-def test_short_runs_go_again_with_the_baseline_in_every_pass_and_the_estimate_counts_them(store, others):
+@pytest.mark.parametrize("by_turns", [True, False])
+def test_short_runs_go_again_with_the_baseline_in_every_pass_and_the_estimate_counts_them(store, others, by_turns):
     names = ("ngram", "assistant", "none", "ngram", "assistant")[:others]
     lanes = [standard_lane(PAIR), *(replace(assisted_lane(PAIR, name), name=f"{i}") for i, name in enumerate(names))]
     request = Request("The waves", max_new_tokens=2)
-    comparison = compare(store, lanes, request)
+    comparison = run(lanes, request, {LOCAL: LocalBackend(store, PAIR, by_turns=by_turns)}, Watch())
     decoded = [trace for traces in (comparison.lanes, *comparison.repeats) for trace in traces]
-    assert Compare(lanes, request).tokens == len(decoded) * 2
+    assert {trace.schedule for trace in decoded} == {"by turns" if by_turns else "alone"}
+    assert comparison.repeats or by_turns
+    assert len(decoded) * 2 <= Compare(lanes, request).tokens
     assert all(traces[0].lane.name == STANDARD for traces in comparison.repeats)

@@ -19,7 +19,6 @@ from playground import ROOT
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import history as histories
-from playground.experiments import suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import COMPARE, History
 from playground.experiments.kinds.options import Decoders
@@ -28,6 +27,7 @@ from playground.experiments.kinds.sweep import Sweep
 from playground.experiments.kinds.traffic import KIND as TRAFFIC
 from playground.experiments.kinds.traffic import TrafficOptions
 from playground.experiments.questions import Question
+from playground.experiments.race import Race
 from playground.experiments.record import Record
 from playground.experiments.session import WAITING, Run, Session, opened
 from playground.lane import LOCAL, Request, assisted_lane
@@ -75,16 +75,15 @@ def test_an_experiment_runs_on_without_a_watcher_and_is_listed_with_its_result(h
 
 
 def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeypatch):
-    jobs, first = jobs_of(history), threading.Event()
-    decode = suite.decode
+    jobs, first, decode = jobs_of(history), threading.Event(), Race.run
 
-    def pausing(backend, lane, request, watch):
-        if request.prompt == "waves 1":
+    def pausing(race, lanes):
+        if race.request.prompt == "waves 1":
             first.set()
-            watch.wait(10)
-        return decode(backend, lane, request, watch)
+            race.watch.wait(10)
+        return decode(race, lanes)
 
-    monkeypatch.setattr(suite, "decode", pausing)
+    monkeypatch.setattr(Race, "run", pausing)
     name = jobs.start(work, "mine")
     assert first.wait(10)
     assert history.entry(name).status == "running"
@@ -95,7 +94,7 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
     assert history.entry(name).status == "stopped"
     assert [row.question for row in jobs.result(name).rows] == [0, 0]
     assert jobs.unfinished(work) == name
-    monkeypatch.setattr(suite, "decode", decode)
+    monkeypatch.setattr(Race, "run", decode)
     jobs = jobs_of(history)
     jobs.resume(name)
     assert [event.number for event in ended(jobs, name) if isinstance(event, PromptDone)] == [2, 3]
@@ -104,13 +103,13 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
 
 
 def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, monkeypatch):
-    jobs, going_on, decode = jobs_of(history), threading.Event(), suite.decode
+    jobs, going_on, decode = jobs_of(history), threading.Event(), Race.run
 
     def pausing(*arguments):
         assert going_on.wait(10)
         return decode(*arguments)
 
-    monkeypatch.setattr(suite, "decode", pausing)
+    monkeypatch.setattr(Race, "run", pausing)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a test before this one may have changed
     name = jobs.start(work, "mine")
     threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()

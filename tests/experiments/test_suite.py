@@ -14,6 +14,7 @@ from playground.experiments import record as records
 from playground.experiments import suite
 from playground.experiments.events import LaneSkipped, PromptDone, Watch
 from playground.experiments.questions import Question, load
+from playground.experiments.race import Race
 from playground.experiments.record import Record
 from playground.experiments.suite import summarise
 from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
@@ -184,15 +185,14 @@ def timed_run(tiny_folder, tmp_path, monkeypatch, plain, assisted, runs, cut_sho
     """One prompt through the standard lane and prompt lookup, whose runs take these seconds. Runs of as many seconds as
     in `cut_short` lack their last round."""
     took = {"Standard": iter(plain), "Prompt lookup": iter(assisted)}
-    decode = suite.decode
+    decode = Race.run
 
-    def timed(backend, lane, *others):
-        end_s = next(took[lane.name])
-        trace = decode(backend, lane, *others)
+    def timed(trace):
+        end_s = next(took[trace.lane.name])
         rounds = trace.rounds[: -1 if end_s in cut_short else None]
         return replace(trace, rounds=(*rounds[:-1], replace(rounds[-1], end_s=end_s)))
 
-    monkeypatch.setattr(suite, "decode", timed)
+    monkeypatch.setattr(Race, "run", lambda race, lanes: [*map(timed, decode(race, lanes))])
     pair = custom_pair(str(tiny_folder), str(tiny_folder))
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"]), None, GREEDY)
     return run(pair, [assisted_lane(pair, "ngram", 2)], asked, runs=runs)
@@ -334,14 +334,15 @@ def test_a_full_disk_is_a_sentence_and_loses_no_finished_row(tiny_folder, tmp_pa
 
 
 def test_a_model_error_is_a_failure_of_its_prompt(tiny_folder, tmp_path, monkeypatch):
-    decode = suite.decode
+    begin = LocalBackend.run
 
-    def failing(backend, lane, request, *others):
+    def failing(backend, lane, request):
         if request.prompt == "Question 0" and lane.drafter == "ngram":
             raise RuntimeError("shapes do not match")
-        return decode(backend, lane, request, *others)
+        return begin(backend, lane, request)
 
-    monkeypatch.setattr(suite, "decode", failing)
+    monkeypatch.setattr(LocalBackend, "warm_up", lambda *_: None)
+    monkeypatch.setattr(LocalBackend, "run", failing)
     pair = custom_pair(str(tiny_folder), None)
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"] * 2), None, GREEDY)
     result = run(pair, [assisted_lane(pair, "ngram", 2)], asked)
@@ -361,19 +362,21 @@ def test_a_drafter_that_cannot_be_loaded_is_left_out_where_that_is_asked(tiny_fo
             run(pair, these, asked, skip=skip)
 
 
-def test_the_order_of_the_lanes_is_shuffled_with_a_seed_that_is_kept(tiny_folder, tmp_path):
+def test_the_order_of_the_lanes_is_shuffled_with_a_seed_that_is_kept(tiny_folder, tmp_path, monkeypatch):
+    orders, decode = [], Race.run
+    monkeypatch.setattr(Race, "run", lambda race, lanes: orders.append([*lanes]) or decode(race, lanes))
     pair = custom_pair(str(tiny_folder), None)
     lanes = [assisted_lane(pair, "ngram", k) for k in (1, 2, 3)]
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"] * 2), None, {"max_new_tokens": 2})
 
     def order(seed):
-        events = []
-        result = run(pair, lanes, asked, Watch(events.append), runs=2, seed=seed)
-        assert result.seed == seed
-        return [event.label for event in events if getattr(event, "label", "").startswith("Prompt ")]
+        orders.clear()
+        result = run(pair, lanes, asked, runs=2, seed=seed)
+        assert result.seed == seed and {trace.schedule for trace in result.traces} == {"by turns"}
+        return [*orders]
 
     assert order(1) == order(1) != order(2)
-    assert len(order(1)) == 2 * 2 * 4
+    assert [len(lanes) for lanes in order(1)] == [4] * 4, "two prompts, two runs, four lanes"
 
 
 @pytest.mark.parametrize(

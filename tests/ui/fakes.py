@@ -145,6 +145,8 @@ class Run:
 class Backend:
     """Prompts that say "fail" or "crash" do so while it warms up."""
 
+    by_turns = True
+
     def __init__(self, pair: Pair = PAIR) -> None:
         self.pair = pair
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from playground import metrics
-from playground.experiments.compare import again
+from playground.experiments.compare import passes_alone
 from playground.metrics.measured import clearly_fastest
 from playground.trace import Comparison, Memory
 from playground.views import comparison as view  # noqa: F401  # registers its lines
@@ -88,8 +88,8 @@ def test_of_several_runs_of_a_lane_the_median_one_is_shown_and_all_make_the_inte
 @pytest.mark.parametrize("noise", [0.06, 0.12])
 @pytest.mark.parametrize("drafters", range(2, 13))
 def test_of_drafters_that_are_alike_one_is_seldom_called_the_best(drafters, noise):
-    """Runs as `experiments.compare.again` repeats them: the fastest of the first pass run again. All drafters are
-    twice as fast as the baseline, which `clearly_fastest` has to be told from them."""
+    """Runs as `experiments.compare.passes_alone` repeats them: the fastest of the first pass run again. All drafters
+    are twice as fast as the baseline, which `clearly_fastest` has to be told from them."""
     rng = np.random.default_rng(drafters)
     names, draws = [f"drafter {i}" for i in range(drafters)], 1500
     crowned = 0
@@ -97,7 +97,7 @@ def test_of_drafters_that_are_alike_one_is_seldom_called_the_best(drafters, nois
         run = lambda name: (1 if name == "Standard" else 2) * rng.lognormal(0, noise)  # noqa: E731
         speeds = {name: [run(name)] for name in ("Standard", *names)}
         ranking = ["Standard", *sorted(names, key=lambda name: -speeds[name][0])]
-        for ranks in again(drafters):
+        for ranks in passes_alone(drafters):
             for rank in ranks:
                 speeds[ranking[rank]].append(run(ranking[rank]))
         crowned += clearly_fastest(speeds, [*speeds]) is not None

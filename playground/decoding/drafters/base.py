@@ -147,6 +147,7 @@ class Drafter(Protocol):
     def prepare(self) -> None:
         """Prepares the next draft, after other lanes may have used the same models. Must be called where nothing is
         timed; a draft that was not prepared is only slower."""
+        return None
 
     def rewind(self, length: int) -> int:
         """Rolls back to the first `length` tokens of the text, for a conversation's next turn. Returns how many tokens
@@ -196,6 +197,7 @@ class Branches(Protocol):
 
     def prepare(self) -> None:
         """Implements `Drafter.prepare`."""
+        return None
 
     def rewind(self, length: int) -> int:
         """Implements `Drafter.rewind`."""

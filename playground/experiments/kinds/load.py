@@ -27,11 +27,11 @@ from playground.backends.kinds import counts_of
 from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import record
-from playground.experiments.compare import decode
 from playground.experiments.events import LevelDone, ResultReady, Watch
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import AnswerOptions, Decoders, PromptOptions, TracesOptions, option
 from playground.experiments.questions import Question
+from playground.experiments.race import decode
 from playground.lane import Lane
 from playground.metrics.load import Answered, Level, Limits, Reading, Window, gains, points, window
 from playground.progress import Progress

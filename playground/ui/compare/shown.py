@@ -29,7 +29,7 @@ from playground.progress import Progress
 from playground.trace import Comparison, Trace
 from playground.views import facts, headline, scripts, stage
 from playground.views import stage as tokens
-from playground.views.stage import NAMES, LaneView, Stage, Status
+from playground.views.stage import Stage, Status
 
 
 class Screen(Stage):
@@ -38,7 +38,7 @@ class Screen(Stage):
     def __init__(self, state: str = "", limit: int = 0, lanes: int = 2) -> None:
         """`limit`: the most new tokens of a lane, for its progress bar. `lanes`: how many lanes will run."""
         super().__init__(state, lanes)
-        self._traces: list[Trace] = []  # finished lanes, the baseline first
+        self._traces: dict[str, Trace] = {}  # of the lanes that have finished, by name
         self._limit = limit
         self._began = time.monotonic()  # when the reader's wait began
 
@@ -56,7 +56,6 @@ class Screen(Stage):
             case Progress():
                 self.status = Status(event.label, "busy", event.fraction)
             case LaneStarted():
-                self.lanes[event.index] = LaneView(NAMES[min(event.index, 1)])  # a skipped lane may have begun here
                 self.lanes[event.index].start(event.lane)
                 self.chosen = event.lane.name
             case RoundDone():
@@ -64,11 +63,12 @@ class Screen(Stage):
                 self.lanes[event.index].log += tokens.line(event.round)
             case LaneFinished():
                 self.lanes[event.index].finish(event.trace)
-                self._traces.append(event.trace)
-                if len(self._traces) > 1:
-                    self.rank(Comparison(tuple(self._traces), self._traces[0].lane.name))
+                self._traces[event.trace.lane.name] = event.trace
+                done = [self._traces[view.name] for view in self.lanes if view.name in self._traces]
+                if len(done) > 1 and done[0].lane.name == self.lanes[0].name:
+                    self.rank(Comparison(tuple(done), done[0].lane.name))
             case LaneSkipped():
-                self.lanes.pop()
+                self.lanes.pop(event.index)
                 self.skipped.append(f"{event.lane.name}: {event.reason}")
             case Finished():
                 self.finish(event.comparison)
@@ -106,11 +106,14 @@ class Screen(Stage):
             self.status = Status("Stopped before a lane had output: nothing to compare or save.")
 
     def _running(self) -> Status | None:
-        for number, view in enumerate(self.lanes, 1):
-            if view.state == "running":
-                fraction = (view.measure().tokens or 0) / self._limit if self._limit else None
-                return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
-        return None
+        running = [view.name for view in self.lanes if view.state == "running"]
+        if not running:
+            return None
+        tokens = sum(view.measure().tokens or 0 for view in self.lanes if view.rounds)
+        fraction = tokens / (self._limit * len(self.lanes)) if self._limit else None
+        return Status(
+            f"Running {' and '.join(running) if len(running) < 3 else f'{len(running)} lanes'}", "busy", fraction
+        )
 
 
 @cache

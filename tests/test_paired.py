@@ -1,0 +1,162 @@
+"""The speed-up of lanes that took turns, on simulated machines: the interval covers the truth, luck crowns nobody."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from playground import metrics
+from playground.metrics.measured import interval, paired_interval
+from playground.metrics.paired import paired
+from playground.trace import Comparison, Trace
+from tests.examples import drafted_round, plain_round, trace
+
+TOKENS = 128
+PLAIN = [(0, 1)] * TOKENS
+PREFILL_S = 0.03
+LANE_NOISE = 0.01  # of the whole run of a lane, beyond that of its rounds
+
+
+def speculative(rng) -> list[tuple[int, int]]:
+    """Drafted tokens and tokens of each round; half of the drafts are right, and lookahead varies."""
+    rounds, left = [], TOKENS
+    while left:
+        drafted = int(rng.choice([0, 3, 5, 5, 5]))
+        tokens = min(left, 1 + int(rng.binomial(drafted, 0.5)))
+        rounds.append((drafted, tokens))
+        left -= tokens
+    return rounds
+
+
+def costs(rounds) -> list[float]:
+    """The seconds of each round on a quiet machine: more for each drafted token, and for a longer text."""
+    before = np.cumsum([0, *(tokens for _, tokens in rounds)])
+    own = [
+        0.01 * (1 + 0.15 * drafted) * (1 + 0.05 * at / TOKENS) for (drafted, _), at in zip(rounds, before, strict=False)
+    ]
+    return [own[0] + PREFILL_S, *own[1:]]
+
+
+def truth(base, ours) -> float:
+    return sum(costs(base)) / sum(costs(ours))
+
+
+def quiet(rng):
+    return lambda at: (1.0, 0.03)
+
+
+def noisy(rng):
+    return lambda at: (1.0, 0.12)
+
+
+def drifting(rng):
+    most = rng.uniform(-0.3, 0.5)
+    return lambda at: (1 + most * min(at, 4) / 4, 0.05)
+
+
+def stepping(rng):
+    begin, factor = rng.uniform(0, 2), rng.uniform(1.3, 2.5)
+    return lambda at: (factor if at > begin else 1.0, 0.05)
+
+
+def bursting(rng):
+    """A neighbour takes a core in bursts of about 1.5 seconds."""
+    edges, on = np.cumsum(rng.exponential(1.5, 40)), rng.random() < 0.5
+    factors = rng.uniform(1.4, 3.5, 41)
+
+    def machine(at):
+        i = int(np.searchsorted(edges, at))
+        return (factors[i], 0.35) if (i % 2 == 0) == on else (1.0, 0.03)
+
+    return machine
+
+
+def race(lanes, machine, rng, wall=0.0) -> list[Trace]:
+    """The traces of lanes that take turns on a machine: `machine(second)` is its slowness and the noise of a round.
+    `wall`: the second at which they begin."""
+    clocks, done = [0.0] * len(lanes), [[] for _ in lanes]
+    seconds = [np.array(costs(rounds)) * rng.lognormal(0, LANE_NOISE) for rounds in lanes]
+    while left := [i for i, rounds in enumerate(lanes) if len(done[i]) < len(rounds)]:
+        i = min(left, key=lambda i: clocks[i])
+        (drafted, tokens), at = lanes[i][len(done[i])], clocks[i]
+        slow, noise = machine(wall)
+        took = seconds[i][len(done[i])] * slow * rng.lognormal(0, noise)
+        done[i].append(_round(drafted, tokens, at, at + took))
+        clocks[i], wall = at + took, wall + took
+    return [
+        replace(trace(rounds, "ngram" if i else "none", name=f"lane {i}" if i else "Standard"), schedule="by turns")
+        for i, rounds in enumerate(done)
+    ]
+
+
+def _round(drafted: int, tokens: int, start_s: float, end_s: float):
+    whole = drafted_round([*range(drafted + 1)], accepted=tokens - 1, own=7) if drafted else plain_round(7)
+    times = dict(start_s=start_s, end_s=end_s, draft_s=0.0, verify_s=end_s - start_s, commit_s=0.0)
+    return replace(whole, drafted=whole.drafted[:drafted], **times)
+
+
+@pytest.mark.parametrize("machine", [quiet, noisy, drifting, stepping, bursting])
+def test_the_interval_of_one_run_covers_the_truth(machine):
+    rng, draws = np.random.default_rng(1), 150
+    covered, widths, off = 0, [], []
+    for _ in range(draws):
+        lanes = [PLAIN, speculative(rng)]
+        found, true = paired(*race(lanes, machine(rng), rng)), truth(*lanes)
+        low, high = paired_interval([found])
+        covered += low <= true <= high
+        widths.append(math.log(high / low))
+        off.append(found.log - math.log(true))
+    assert covered >= 0.93 * draws - 2 * math.sqrt(0.93 * 0.07 * draws)
+    assert abs(np.median(off)) < (0.02 if machine is bursting else 0.01)
+    assert np.median(widths) < {quiet: 0.12, bursting: 0.25}.get(machine, 0.2)
+
+
+def test_in_bursts_one_run_by_turns_says_more_than_three_of_each_lane_alone():
+    rng, draws = np.random.default_rng(2), 60
+    narrower = []
+    for _ in range(draws):
+        lanes, machine, wall = [PLAIN, speculative(rng)], bursting(rng), 0.0
+        low, high = paired_interval([paired(*race(lanes, machine, rng))])
+        runs = []
+        for _ in range(3):
+            for lane in lanes:
+                runs += race([lane], machine, rng, wall)
+                wall += runs[-1].rounds[-1].end_s
+        speeds = {name: [TOKENS / it.rounds[-1].end_s for it in runs[i::2]] for i, name in enumerate("ab")}
+        lowest, highest = interval(speeds, "b", "a")
+        narrower.append(math.log(high / low) / math.log(highest / lowest))
+    assert np.median(narrower) < 0.5
+
+
+@pytest.mark.parametrize("drafters", [2, 5, pytest.param(12, marks=pytest.mark.slow)])
+def test_of_drafters_that_are_alike_one_is_seldom_called_the_best(drafters):
+    rng, draws, crowned = np.random.default_rng(drafters), 100, 0
+    for _ in range(draws):
+        machine = noisy(rng) if rng.random() < 0.5 else bursting(rng)
+        lanes = [PLAIN, *[speculative(rng)] * drafters]
+        crowned += metrics.leader(Comparison(tuple(race(lanes, machine, rng)))) is not None
+    assert crowned <= 0.05 * draws
+
+
+def test_a_lane_that_is_faster_is_found_in_one_run_and_the_terms_multiply_to_its_speed_up():
+    rng = np.random.default_rng(3)
+    base, ours, slower = race([PLAIN, speculative(rng), PLAIN], quiet(rng), rng)
+    comparison = Comparison((base, ours, replace(slower, lane=replace(slower.lane, drafter="none"))))
+    assert metrics.leader(comparison) == ours.lane.name and metrics.sure(comparison)
+    found = metrics.measured(comparison, ours.lane.name)
+    assert found.outcome == "faster" and (found.runs, found.baselines) == (1, 1)
+    terms = found.equation
+    assert terms.speedup == found.speedup == pytest.approx(terms.tokens_per_pass / terms.cost * terms.prefill)
+    assert terms.cost == pytest.approx(terms.verify + terms.draft + terms.other)
+    alone = Comparison(tuple(replace(it, schedule="alone") for it in comparison.lanes))
+    assert metrics.measured(alone, ours.lane.name).interval is None
+
+
+def test_too_few_rounds_are_no_moments_to_compare():
+    rng = np.random.default_rng(4)
+    short = race([PLAIN[:8], PLAIN[:8]], quiet(rng), rng)
+    assert paired(*short) is None
+    assert metrics.measured(Comparison(tuple(short)), "lane 1").interval is None
