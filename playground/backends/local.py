@@ -36,7 +36,7 @@ from playground.decoding.text import Detokenizer, StopStrings, encode, encode_an
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request
-from playground.metrics.estimate import Counts
+from playground.metrics.drafts import Counts
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads, threads_of
 from playground.models.device import COST, device_name, is_spread, ran_out_of_memory

@@ -27,7 +27,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.transfer import to_device
 from playground.lane import Lane
-from playground.metrics.estimate import Counts
+from playground.metrics.drafts import Counts
 from playground.models.attention import context_of
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.dspark import Walked

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 
-from playground.distil import blocks, starts
+from playground.distil import starts
 from playground.distil.answers import Answer
-from playground.distil.blocks import BlockDrafter, BlockStudent, mask_token
 from playground.distil.collect import collect, read, shards
 from playground.distil.data import draft_vocabulary, load_answers
-from playground.distil.eagle3 import Eagle3Student, layer_config, new_head
+from playground.distil.published import BlockDrafter, BlockStudent, Eagle3Student, K, layer_config, mask_token, new_head
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError, check
@@ -37,7 +36,7 @@ from playground.models.networks.trained import TrainedConfig, build, load_traine
 from playground.presets import folder_of, kind_of
 
 # The number of positions ahead that are trained.
-STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": blocks.K, "dspark": blocks.K}
+STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": K, "dspark": K}
 PUBLISHED = ("eagle3", "dflash", "dspark")  # in the speculators layout, from several layers of the target
 # Kinds to start from; the kinds that are missing here start from their own kind alone.
 STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "mtp"), "dspark": ("dspark", "dflash", "mtp")}

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from playground.distil.answers import Answer
-from playground.distil.blocks import BlockDrafter
+from playground.distil.published import BlockDrafter
 from playground.models.networks.eagle3 import Eagle3Head
 
 FREQUENCIES = 16  # the number of rotary frequencies, from the highest on, that distinguish places

@@ -8,7 +8,7 @@ from playground.lane import Axis, Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, NearTie, differs
 from playground.metrics import load as under_load
 from playground.metrics.depth import DepthFigures
-from playground.metrics.estimate import Counts
+from playground.metrics.drafts import Counts
 from playground.results.suite import Failure, Interval, SuiteResult, Summary
 from playground.trace import Environment
 

@@ -13,7 +13,7 @@ from playground.decoding import estimate as drafts_at
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.lane import Lane
-from playground.metrics.estimate import Counts, add_counts
+from playground.metrics.drafts import Counts, add_counts
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.heads import ParallelHeads

@@ -8,9 +8,8 @@ import torch
 from playground.backends.local import LocalBackend
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.distil.answers import CHOICES, Answer
-from playground.distil.blocks import STRIDE, BlockDrafter, BlockStudent
 from playground.distil.data import batch_of
-from playground.distil.eagle3 import Eagle3Student, new_head
+from playground.distil.published import STRIDE, BlockDrafter, BlockStudent, Eagle3Student, new_head
 from playground.distil.recipe import PUBLISHED, STEPS, layers_read
 from playground.experiments.compare import run
 from playground.experiments.events import Watch

@@ -6,7 +6,7 @@ import torch
 
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.distil.answers import CHOICES, Answer
-from playground.distil.eagle3 import new_head
+from playground.distil.published import new_head
 from playground.distil.recipe import layers_read
 from playground.distil.starts import start_head_from_mtp
 from playground.models.load import LoadedModel

@@ -34,7 +34,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import OnError, Question
 from playground.lane import Lane, Request, label, together
-from playground.metrics.estimate import Counts, add_counts
+from playground.metrics.drafts import Counts, add_counts
 from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
 from playground.settings import PRESET
 from playground.trace import Trace
