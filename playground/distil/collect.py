@@ -105,15 +105,15 @@ def read(path: Path, layers: Sequence[int]) -> Iterator[Answer]:
         PlaygroundError: the shard lacks a layer, or is damaged.
     """
     with _opened(path) as file:
-        kept = file.get_tensor("layers").tolist() if "layers" in file.keys() else []  # noqa: SIM118
-        if not set(layers) <= set(kept):
+        stored = file.get_tensor("layers").tolist() if "layers" in file.keys() else []  # noqa: SIM118
+        if not set(layers) <= set(stored):
             raise PlaygroundError(
                 f"The answers in {path.parent} lack hidden states that this drafter reads: an earlier version wrote "
                 "them. Name another folder to work in."
             )
         lengths, prompt_lengths = file.get_tensor("lengths"), file.get_tensor("prompt_lengths")
         ids, choices, chances = (file.get_tensor(name) for name in ("ids", "choices", "chances"))
-        features = file.get_tensor("features")[:, [kept.index(layer) for layer in layers]]
+        features = file.get_tensor("features")[:, [stored.index(layer) for layer in layers]]
     split = [tensor.split(lengths.tolist()) for tensor in (ids, features, choices, chances)]
     for i, (answer_ids, *rest) in enumerate(zip(*split, strict=True)):
         yield Answer(answer_ids, int(prompt_lengths[i]), *rest)

@@ -245,8 +245,8 @@ class BlockStudent:
         if drafter.kind == "dspark":
             sure = drafter.confidence(torch.cat([hidden, before], dim=-1)).flatten()
             right = overlap.detach().clamp(0, 1)
-            told = F.binary_cross_entropy_with_logits(sure.float(), right, reduction="none")
-            loss = CHOICE * loss + OVERLAP * (1 - overlap) + told
+            sureness = F.binary_cross_entropy_with_logits(sure.float(), right, reduction="none")
+            loss = CHOICE * loss + OVERLAP * (1 - overlap) + sureness
         weights = torch.exp(-torch.arange(K, device=loss.device) / DECAY)
         return Lesson((loss.unflatten(0, (-1, K)) * weights).mean(), agree.unflatten(0, (-1, K)))
 

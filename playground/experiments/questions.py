@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from playground.conversation import Message, check_turns, messages_of, unwrapped
 from playground.errors import PlaygroundError, check
@@ -27,6 +27,7 @@ FORMS = (
     "prompt a line; a .yaml file is a suite as in presets/prompts."
 )
 OnError = Literal["stop", "skip"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def load(
     groups: dict[str, list[Question]] = {}
     for question in found:
         groups.setdefault(question.category, []).append(question)
-    return [question for group in groups.values() for question in _spread(group, per_category)], problems
+    return [question for group in groups.values() for question in spread(group, per_category)], problems
 
 
 def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
@@ -224,6 +225,6 @@ def _schema(data: Any) -> Any:
     return found | {"type": BFCL.get(found["type"], found["type"])} if isinstance(found.get("type"), str) else found
 
 
-def _spread(group: Sequence[Question], n: int) -> Sequence[Question]:
-    """Returns n of the questions, evenly from the first to the last."""
+def spread(group: Sequence[T], n: int) -> Sequence[T]:
+    """Returns n of a group, evenly from the first to the last; all where there are no more."""
     return group if len(group) <= n else [group[i * len(group) // n] for i in range(n)]

@@ -14,7 +14,8 @@ from playground.conversation import Message
 from playground.errors import PlaygroundError
 from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.options import Decoders
-from playground.experiments.kinds.traffic import KIND, TrafficOptions, read_log, spread, traffic_result
+from playground.experiments.kinds.traffic import KIND, TrafficOptions, read_log, traffic_result
+from playground.experiments.questions import spread
 from playground.lane import LOCAL
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -186,7 +187,7 @@ def test_the_report_can_leave_out_all_text(tiny_folder):
 
 def test_a_sample_is_spread_over_the_log():
     log = read_log(lines(*[SHARED] * 10), {})
-    assert len(spread(log.turns, 3)) == 3 and spread(log.turns, 0) == log.turns
+    assert len(spread(log.turns, 3)) == 3 and spread(log.turns, 99) == log.turns
     options = TrafficOptions(log=lines(*[SHARED] * 10), sample=2)
     work, _ = KIND.work(options, Decoders.of(custom_pair("x", None)))
     assert (len(work.questions), len(work.turns)) == (2, 10)

@@ -32,7 +32,7 @@ from playground.experiments.kinds.options import (
     TreeOptions,
     option,
 )
-from playground.experiments.questions import OnError, Question
+from playground.experiments.questions import OnError, Question, spread
 from playground.lane import Lane, Request, label, together
 from playground.metrics.drafts import Counts, add_counts
 from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
@@ -165,11 +165,6 @@ def _sharegpt(turns: Any) -> list[dict[str, Any]]:
     return [{"role": SHAREGPT[turn["from"]], "content": turn["value"]} for turn in turns]
 
 
-def spread(turns: tuple[Turn, ...], most: int) -> tuple[Turn, ...]:
-    """Returns at most `most` of the turns, evenly from the first to the last; 0 means all."""
-    return turns if not most or len(turns) <= most else tuple(turns[i * len(turns) // most] for i in range(most))
-
-
 class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, DraftersOptions):
     log: str = option("", "Log", "conversations as JSON or JSON lines: messages, or ShareGPT's form", positional=True)
     sample: int = option(0, "Sample", "assistant turns to decode, spread evenly; 0 for all", folded=True)
@@ -295,8 +290,9 @@ def _work(options: TrafficOptions, on: Decoders) -> tuple[Traffic, str]:
     log = options.read()
     settings = {name: getattr(options, name) for name in PRESET if name != "lookahead"}
     lanes = on.lanes(options.drafters, **settings)
+    questions = [turn.question for turn in spread(log.turns, options.sample or len(log.turns))]
     work = Traffic(
-        pair=on.pair, lanes=lanes, questions=tuple(turn.question for turn in spread(log.turns, options.sample)),
+        pair=on.pair, lanes=lanes, questions=tuple(questions),
         turns=log.turns if options.estimate else (), conversations=log.conversations, skipped=log.problems,
         estimate=options.estimate, texts=options.texts, runs=options.runs, seed=options.order_seed,
         baseline=on.baseline,
