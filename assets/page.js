@@ -18,8 +18,7 @@ export function page() {
   lightSteps();
   leadBack();
   takeFiles();
-  // Gradio's lists take no placeholder.
-  document.querySelector("#examples input")?.setAttribute("placeholder", "Choose a prompt");
+  oneSection();
   if (new URLSearchParams(location.search).has("embed")) embed();
   customElements.define("local-time", LocalTime);
 }
@@ -66,7 +65,7 @@ function runByKeyboard() {
   );
 }
 
-/** A file that is dropped on a box for longer texts under Advanced is its text. */
+/** A file that is dropped on a box for longer texts in the drawer is its text. */
 function takeFiles() {
   const boxOf = (/** @type {Event} */ event) =>
     /** @type {HTMLTextAreaElement | null} */ (within(event, ".takes-files textarea"));
@@ -135,6 +134,18 @@ function handFocusOn() {
     setTimeout(() => {
       if (!document.contains(focused)) button("run")?.focus({ preventScroll: true });
     }, 1000);
+  });
+}
+
+/** Of the strip of sections one is open at a time. */
+function oneSection() {
+  document.addEventListener("click", (event) => {
+    const opens = within(event, "#sections > .block > .label-wrap");
+    if (!opens || !event.isTrusted) return;
+    for (const other of /** @type {NodeListOf<HTMLElement>} */ (
+      document.querySelectorAll("#sections > .block > .label-wrap.open")
+    ))
+      if (other !== opens) other.click();
   });
 }
 

@@ -216,10 +216,9 @@ export interface Signals {
   select: Which;
   /** The pointer is over the token at this index of the output; -1 for none. */
   hover: { lane: number; token: number };
-  /** The replay shows this second; Infinity shows everything. */
-  seek: { time: number };
-  /** A lane was scrolled to this token of the output, and `ahead` pixels on. */
-  scroll: { lane: number; token: number; ahead: number };
+  /** The replay shows this second; Infinity shows everything. `share`: of the drafting lane's round that plays slowly, how
+   * much has passed; else 0. */
+  seek: { time: number; share: number };
 }
 
 export interface Which {

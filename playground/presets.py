@@ -140,7 +140,6 @@ class Prompt:
     kind: str
     text: str
     system: str = ""
-    hint: str = ""
     json_schema: Mapping[str, Any] = field(default_factory=dict)
     before: tuple[Message, ...] = ()
     more: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ class Setting:
     """One setting.
 
     `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; with `zero`, 0 is
-    accepted as well. `choices` maps each accepted name to its label. `advanced`: whether its control is under Advanced.
+    accepted as well. `choices` maps each accepted name to its label.
     `sweep`: the default values of a sweep; () if it is not swept. `file`: whether it is a longer text, for which the
     page has an area and the terminal reads a file. `line`: the form of a line, such as "KEY=VALUE", in a text that is a
     list of lines, for which the terminal's option may come several times; "" for others.
@@ -48,7 +48,6 @@ class Setting:
     slider: Slider | None = None
     zero: bool = False
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    advanced: bool = True
     sweep: tuple[float, ...] = ()
     file: bool = False
     line: str = ""
@@ -135,7 +134,7 @@ class PresetSettings:
 
     lookahead: int = setting(
         "Lookahead", "tokens drafted per round", 5, 1, 64,
-        slider=Slider(1, 64, 1), advanced=False, sweep=(0, 1, 2, 3, 4, 6, 8, 12, 16),
+        slider=Slider(1, 64, 1), sweep=(0, 1, 2, 3, 4, 6, 8, 12, 16),
     )  # fmt: skip
     policy: str = setting(
         "Lookahead policy",
@@ -204,7 +203,7 @@ class AnswerSettings:
     )
     temperature: float = setting(
         "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10,
-        slider=Slider(0, 2, 0.01), zero=True, advanced=False, sweep=(0.0, 0.3, 0.7, 1.0), neutral=1.0,
+        slider=Slider(0, 2, 0.01), zero=True, sweep=(0.0, 0.3, 0.7, 1.0), neutral=1.0,
     )  # fmt: skip
     top_p: float = setting(
         "Top-p", "keep the most likely tokens up to this total probability", 1.0, 0.001, 1,

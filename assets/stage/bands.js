@@ -9,11 +9,10 @@ import { factsOf } from "./words.js";
 /** @import { ticksOf } from "./scale.js" */
 /** @import { Round } from "../types.d.ts" */
 
-export const BAND = 48; // pixels of a lane's blocks; a lane that gains one token a round takes PLAIN
-export const PLAIN = 18;
-export const CAPTION = 20;
-export const RULER = 18;
-export const AXIS = 24;
+export const BAND = 44; // pixels of a lane's blocks; a lane that gains one token a round takes PLAIN
+export const PLAIN = 16;
+export const CAPTION = 18;
+export const AXIS = 20;
 
 /** One lane's blocks, drawn in seconds and tokens. */
 export class Band {
@@ -21,6 +20,7 @@ export class Band {
   constructor(index) {
     this.blocks = svg("g", { class: "blocks" });
     this.caption = svg("text", { class: "caption", x: 0 });
+    this.flag = svg("text", { class: "flag" }); // where the lane ends, once the replay has come so far
     this.stub = svg("g", { class: "stub" });
     this.node = svg(
       "g",
@@ -125,28 +125,24 @@ export class Band {
  */
 export const drawTicks = (ticks, height) =>
   ticks.flatMap(({ x, anchor, text }) => [
-    svg("line", { x1: x, x2: x, y1: CAPTION, y2: height - AXIS + 4 }),
-    svg("text", { x, y: height - 6, "text-anchor": anchor }, text),
+    svg("line", { x1: x, x2: x, y1: CAPTION, y2: height - AXIS + 3 }),
+    svg("text", { x, y: height - 4, "text-anchor": anchor }, text),
   ]);
 
 /**
- * What the marks mean, and buttons for zoom.
- * @param {string} title
- * @param {[kind: string, text: string][]} marks
+ * Buttons for zoom, seen where the timeline is pointed at or has the focus.
  * @param {[text: string, label: string, act: () => void][]} acts
  */
-export function timelineHead(title, marks, acts) {
-  const legend = make("ul", "keys", ...marks.map(([kind, text]) => make("li", kind, make("i"), text)));
+export function zoomButtons(acts) {
   const buttons = make("div", "zoom");
   buttons.setAttribute("role", "group");
   buttons.setAttribute("aria-label", "Zoom");
   for (const [text, label, act] of acts) {
     const button = make("button", "", text);
-    Object.assign(button, { type: "button", title: label, onclick: act });
-    button.setAttribute("aria-label", label);
+    Object.assign(button, { type: "button", title: label, ariaLabel: label, onclick: act });
     buttons.append(button);
   }
-  return make("div", "head", make("h2", "", title), legend, buttons);
+  return buttons;
 }
 
 // --- the tooltip: one for the page ---

@@ -9,7 +9,7 @@ export const BOX = 34; // pixels: a node's height
 export const GAP = 24; // between columns
 const ROW = 42; // a node's height and the gap below it
 const WIDEST = 132,
-  NARROWEST = 80; // of a label
+  NARROWEST = 104; // of a label
 const FOLDED_FROM = 12; // tokens in a draft
 const BESIDES = 2; // branches shown beside the accepted one while folded
 

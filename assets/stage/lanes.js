@@ -1,9 +1,9 @@
-// The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state, figures) and a token
-// panel (tokens.js).
+// The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state, and what the replay's clock
+// has reached), a token panel (tokens.js) and its figures. What ran before stays, dimmed, until a lane has its first round.
 
 import { hear, make, say } from "./core.js";
 import { figuresPart } from "./figures.js";
-import { Rounds } from "./log.js";
+import { Rounds, tokensOf } from "./log.js";
 import { TokenPanel } from "./tokens.js";
 
 /** @import { Difference, LaneValue } from "../types.d.ts" */
@@ -26,7 +26,6 @@ export function lanesPart() {
       tab.tabIndex = i === index ? 0 : -1;
       section.classList.toggle("chosen", i === index);
     });
-    views[index]?.tokens.align();
   }
 
   tabs.addEventListener("click", (event) => {
@@ -44,7 +43,7 @@ export function lanesPart() {
     if (round) choose(lane);
     views.forEach((view, index) => view.tokens.select(index === lane ? round : 0));
   });
-  hear("seek", ({ time }) => views.forEach((view) => view.seek(time)));
+  hear("seek", ({ time, share }) => views.forEach((view, index) => view.seek(time, index ? share : 0)));
 
   /**
    * Draws the lanes and returns each one's rounds.
@@ -59,15 +58,7 @@ export function lanesPart() {
       row.style.setProperty("--lanes", String(values.length));
       choose(Math.min(chosen, views.length - 1));
     }
-    const running = values.findIndex(({ state }) => state === "running");
-    if (running >= 0 && !views[running].ran) choose(running); // the phone follows the lane that runs
-    values.forEach((value, index) => {
-      views[index].ran = value.state === "running";
-      views[index].show(value, difference);
-    });
-    // Of several passes another one may be shown at the end of a run, in either lane.
-    if (running < 0 && views.some(({ rounds }) => rounds.restarted)) views.forEach((view) => view.tokens.begin());
-    return views.map(({ rounds }) => rounds);
+    return values.map((value, index) => views[index].show(value, difference));
   }
   return { node, show };
 }
@@ -83,30 +74,50 @@ function lane(index) {
   const tab = make("button", "tab");
   tab.type = "button";
   tab.setAttribute("role", "tab");
-  const section = make(
-    "section",
-    "lane",
-    make("div", "lane-head", make("div", "title", title, chip), figures.node),
-    panel,
-  );
+  const reached = make("span", "reached");
+  const head = make("div", "lane-head", title, chip, reached);
+  const section = make("section", "lane", head, panel, figures.node);
   const rounds = new Rounds();
+  const none = new Rounds(); // of a lane that still shows what ran before
   const tokens = new TokenPanel(panel, index);
+  let state = "";
 
   /** @param {LaneValue} value @param {Difference | null} difference */
-  function show({ name, label, state, figures: values, log, segments }, difference) {
-    say(title, name);
-    say(tab, name);
-    panel.setAttribute("aria-label", label);
+  function show(value, difference) {
+    const waits = value.state === "waiting" || value.state === "running";
+    section.classList.toggle("before", waits && !value.log && rounds.all.length > 0);
+    state = value.state;
+    say(title, value.name);
+    say(tab, value.name);
     say(chip, state);
     chip.className = "chip " + state;
-    panel.classList.toggle("begun", state === "waiting" || state === "running");
-    figures.show(values);
-    const fresh = rounds.update(log);
-    tokens.draw(fresh, rounds.restarted, state === "running");
+    panel.setAttribute("aria-label", value.label);
+    if (waits && !value.log) return none;
+    figures.show(value.figures);
+    const fresh = rounds.update(value.log);
+    tokens.draw(fresh, rounds.restarted);
     tokens.mark(difference);
-    tokens.part(segments);
+    tokens.part(value.segments);
+    if (waits) tellReached(rounds.all.length, Infinity);
+    return rounds;
   }
-  /** @param {number} time */
-  const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
-  return { section, tab, rounds, tokens, show, seek, ran: false };
+
+  /** @param {number} n rounds @param {number} time */
+  function tellReached(n, time) {
+    const tokens = tokensOf(rounds.all.slice(0, n));
+    const took = Math.min(time, rounds.all.at(-1)?.times.end ?? 0);
+    say(reached, took ? `${(tokens / took).toFixed(1)} tok/s` : "");
+  }
+
+  /** @param {number} time @param {number} share of the round that plays slowly */
+  function seek(time, share) {
+    const n = time === Infinity ? rounds.all.length : rounds.until(time);
+    tokens.show(time === Infinity ? Infinity : n);
+    tokens.guess(share);
+    tellReached(n, time);
+    const plays = state === "done" && n < rounds.all.length;
+    say(chip, plays ? "" : state);
+    chip.classList.toggle("done", state === "done" && !plays);
+  }
+  return { section, tab, rounds, tokens, show, seek };
 }

@@ -1,5 +1,5 @@
-// What the marks in the text mean, above the text, with switches for more of them. The switches are classes on the body,
-// so that both panels follow and a new run keeps them.
+// What the marks in the text and in the timeline mean, in a box beside the switch that shows what was guessed. The switch is
+// a class on the body, so that both panels follow and a new run keeps it.
 
 import { make } from "./core.js";
 import { SEGMENTS } from "./words.js";
@@ -7,21 +7,22 @@ import { SEGMENTS } from "./words.js";
 /** @import { Rounds } from "./log.js" */
 /** @import { LaneValue, Round } from "../types.d.ts" */
 
-const HINT =
-  "Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the round's draft.";
+const SWITCH = "show-guesses";
 
 export function legendPart() {
-  const details = labelled("show-details", "Details");
-  const rejected = labelled("show-rejected", "Show rejected drafts");
-  const space = labelled("show-space", "Show white space and special tokens");
   const bars = Object.entries(SEGMENTS).map(segment);
   const gutter = list("the gutter", "gutter", bars);
   const grammar = list("the grammar", "by-grammar", [
     mark("accepted forced", "forced", "the grammar leaves no choice"),
   ]);
-  const node = make(
+  const box = make(
     "div",
     "legend",
+    list("the timeline", "keys", [
+      key("verify", "a pass, as long as it took"),
+      key("draft", "drafting"),
+      key("gain", "accepted guesses (height = tokens)"),
+    ]),
     list("the token marks", "", [
       mark("accepted", "accepted", "guessed right"),
       mark("plain", "plain", "the model's own"),
@@ -29,18 +30,16 @@ export function legendPart() {
       caret(),
     ]),
     gutter,
-    list("the details", "marks", [
+    list("the guesses", "marks", [
       mark("correction", "correction", "replaces a rejected token"),
       mark("bonus", "bonus", "follows a draft that was all accepted"),
-    ]),
-    grammar,
-    list("the rejected drafts", "dropped", [
       dropped("rejected", "rejected", "discarded"),
       dropped("unverified", "unverified", "after a rejection, not checked"),
     ]),
-    make("div", "switches", details, rejected, space),
+    grammar,
+    make("p", "", "Press a token or a block to see its round."),
   );
-  node.title = HINT;
+  const node = make("div", "guessing-switch", labelled(), box);
 
   /**
    * Only what is in the text. Not by :has() in the style sheet, which would search the text at every update of a run.
@@ -77,21 +76,23 @@ function segment([name, letter]) {
   return make("li", "", bar, ` ${name}`);
 }
 
-const cell = () => make("li", "", make("span", "cell", "between two lines"), " one pass");
+const cell = () => make("li", "", make("span", "cell", "text between two bars"), " came from one pass");
 
 function caret() {
   const dot = make("span", "caret");
   dot.dataset.count = "7";
-  return make("li", "", dot, " guesses dropped (press)");
+  return make("li", "", dot, " guesses dropped");
 }
 
-/** @param {string} name @param {string} label */
-function labelled(name, label) {
+/** @param {string} kind @param {string} meaning */
+const key = (kind, meaning) => make("li", kind, make("i"), meaning);
+
+function labelled() {
   const box = make("input");
-  Object.assign(box, { type: "checkbox", name, checked: document.body.classList.contains(name) });
+  Object.assign(box, { type: "checkbox", name: SWITCH, checked: document.body.classList.contains(SWITCH) });
   box.addEventListener("change", () => {
-    document.body.classList.toggle(name, box.checked);
-    document.dispatchEvent(new Event(name));
+    document.body.classList.toggle(SWITCH, box.checked);
+    document.dispatchEvent(new Event(SWITCH));
   });
-  return make("label", "", box, ` ${label}`);
+  return make("label", "", box, " Show guesses");
 }

@@ -72,6 +72,12 @@ export const acceptedOf = ({ drafted }) => drafted.filter(({ kind }) => kind ===
 export const gained = (round) => acceptedOf(round).length + (round.own ? 1 : 0);
 
 /**
+ * How many tokens rounds added to the output.
+ * @param {Round[]} rounds
+ */
+export const tokensOf = (rounds) => rounds.reduce((sum, round) => sum + gained(round), 0);
+
+/**
  * The time from each output token to the next, in seconds, sorted. Tokens of one round come together.
  * @param {Round[]} rounds
  */

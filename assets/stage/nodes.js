@@ -4,12 +4,12 @@
 import { boundary, cellOf, placesOf, visible } from "./cells.js";
 import { make } from "./core.js";
 import { acceptedOf } from "./log.js";
-import { count, oneLine } from "./words.js";
+import { oneLine } from "./words.js";
 
 /** @import { Difference, Round, RoundNode, Token, TokenNode } from "../types.d.ts" */
 
 /**
- * A round's tokens that were kept, which also go to `output`, and a caret for those that were not.
+ * A round's tokens that were kept, which also go to `output`, and a mark for those that were not.
  * @param {Round} log
  * @param {number} number
  * @param {TokenNode[]} output
@@ -40,20 +40,6 @@ export function roundOf(log, number, output) {
 }
 
 /**
- * The caret nearest to a press: under a finger the areas of neighbours overlap.
- * @param {RoundNode[]} rounds
- * @param {MouseEvent} press
- */
-export function nearest(rounds, { clientX, clientY }) {
-  const far = (/** @type {HTMLElement} */ caret) => {
-    const { left, right, top, bottom } = caret.getBoundingClientRect();
-    return Math.hypot((left + right) / 2 - clientX, (top + bottom) / 2 - clientY);
-  };
-  const carets = rounds.flatMap(({ caret }) => (caret ? [caret] : []));
-  return carets.reduce((best, caret) => (far(caret) < far(best) ? caret : best));
-}
-
-/**
  * In a round of a letter or two the next caret is too near for a number.
  * @param {number} dropped
  * @param {number} length
@@ -61,21 +47,34 @@ export function nearest(rounds, { clientX, clientY }) {
 function caretOf(dropped, length) {
   const caret = make("span", "caret");
   caret.dataset.count = length > 2 ? String(dropped) : "";
-  caret.tabIndex = -1;
-  caret.setAttribute("role", "button");
-  caret.setAttribute("aria-haspopup", "dialog");
-  caret.setAttribute("aria-expanded", "false");
-  caret.setAttribute("aria-label", `${count(dropped, "drafted token")} not kept`);
+  caret.ariaHidden = "true";
   return caret;
 }
 
+const GUESSES = 4; // that are shown of those which were not kept
+
 /**
- * Where the legend asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
- * target judged; its caret opens the rest.
+ * Shows a round as its guesses: those that will be kept stand where they will stand, the others beside them, out of the
+ * flow.
+ * @param {RoundNode} round
+ */
+export function guessesOf(round) {
+  const { drafted } = round.log;
+  const wrong = drafted.filter(({ kind }) => kind !== "accepted").slice(0, GUESSES);
+  const guesses = make("span", "guesses", ...wrong.map(({ text }) => make("span", "", oneLine(text))));
+  const own = round.spans[acceptedOf(round.log).length];
+  round.classList.add("guessing");
+  if (own) (own.lead ?? own).before(guesses);
+  else round.append(guesses);
+}
+
+/**
+ * Where the switch asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
+ * target judged.
  * @param {RoundNode} round
  */
 export function spellOut(round) {
-  if (!document.body.classList.contains("show-rejected")) return;
+  if (!document.body.classList.contains("show-guesses")) return;
   const { drafted, tree } = round.log;
   const place = placesOf(round.log);
   const accepted = acceptedOf(round.log).length;
@@ -121,7 +120,7 @@ export function asCode(span) {
 
 /** @param {TokenNode} span */
 export function write(span) {
-  const text = document.body.classList.contains("show-space") ? visible : String;
+  const text = document.body.classList.contains("show-guesses") ? visible : String;
   span.textContent = text(span.token.text.slice(span.spaces));
   if (span.lead) span.lead.data = text(span.token.text.slice(0, span.spaces));
 }

@@ -1,85 +1,47 @@
-// A token panel by pointer and keyboard.
+// A token panel by pointer and keyboard: hover explains a token, a press opens its round. One tab stop a panel; arrow keys
+// move from token to token.
 
-import { within } from "./core.js";
-import { nearest } from "./nodes.js";
-import { closeRound, closeSoon, opened, openRound, openSoon, popover } from "./popover.js";
+import { tell, within } from "./core.js";
 import { hideTip } from "./tip.js";
 
 /** @import { TokenPanel } from "./tokens.js" */
-/** @import { RoundNode, TokenNode } from "../types.d.ts" */
+/** @import { TokenNode } from "../types.d.ts" */
 
-const STOPS = ".tok, .caret";
 /** @type {Record<string, number>} */
 const STEPS = { ArrowRight: 1, ArrowDown: 1, Home: 1, ArrowLeft: -1, ArrowUp: -1, End: -1 };
 
-/**
- * Hover explains a token, or opens the draft of a caret; a press selects the round.
- * @param {TokenPanel} tokens
- */
-export function panelPointerOn(tokens) {
+/** @param {TokenPanel} tokens */
+export function panelInputOn(tokens) {
   const { panel } = tokens;
-  panel.addEventListener("pointerover", (event) => {
-    const span = within(event, STOPS);
-    const caret = span?.classList.contains("caret");
-    if (span && caret && event.pointerType === "mouse") {
-      hideTip();
-      openSoon(span);
-    } else {
-      closeSoon();
-      if (span && !caret) tokens.point(/** @type {TokenNode} */ (span));
-    }
-  });
-  panel.addEventListener("pointerleave", () => {
-    tokens.leave();
-    closeSoon();
-  });
+  for (const event of ["pointerover", "focusin"]) {
+    panel.addEventListener(event, (it) => {
+      const span = within(it, ".tok");
+      if (span) tokens.point(/** @type {TokenNode} */ (span));
+    });
+  }
+  panel.addEventListener("pointerleave", () => tokens.leave());
+  panel.addEventListener("focusout", () => tokens.leave());
   panel.addEventListener("click", (event) => {
-    const under = within(event, STOPS);
-    const span = under?.classList.contains("caret") && event.detail ? nearest(tokens.rounds, event) : under;
+    const span = within(event, ".tok");
     if (!span) return;
-    const again = opened.round === span.closest(".round") && opened.kept;
     tokens.moveTo(span);
-    const round = tokens.choose(span);
-    if (!span.classList.contains("caret")) return;
-    if (again) closeRound();
-    else openRound(round, span, true);
-  });
-}
-
-/**
- * One tab stop a panel; arrow keys move from token to token, Enter opens the round's draft.
- * @param {TokenPanel} tokens
- */
-export function panelKeysOn(tokens) {
-  const { panel } = tokens;
-  panel.addEventListener("focusin", (event) => {
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (target.classList.contains("tok")) tokens.point(/** @type {TokenNode} */ (target));
-  });
-  panel.addEventListener("focusout", ({ relatedTarget }) => {
-    tokens.leave();
-    if (relatedTarget instanceof Node && !popover.contains(relatedTarget)) closeRound();
+    tokens.choose(span);
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       hideTip();
-      return closeRound();
+      return tell("select", { lane: tokens.lane, round: 0 });
     }
-    const here = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest(STOPS));
-    if (!here || !panel.contains(here)) return;
+    const here = within(event, ".tok");
+    if (!here) return;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      const round = tokens.choose(here);
-      if (!round.log.drafted.length) return;
-      openRound(round, here, true);
-      return popover.focus();
+      return tokens.choose(here);
     }
     const next = nextStop(panel, here, event.key);
     if (next === undefined) return;
     event.preventDefault();
-    if (!next) return;
-    closeRound();
-    tokens.moveTo(next);
+    if (next) tokens.moveTo(next);
   });
 }
 
@@ -92,7 +54,7 @@ export function panelKeysOn(tokens) {
 function nextStop(panel, here, key) {
   const step = STEPS[key];
   if (!step) return undefined;
-  const stops = [.../** @type {NodeListOf<HTMLElement>} */ (panel.querySelectorAll(STOPS))];
+  const stops = [.../** @type {NodeListOf<HTMLElement>} */ (panel.querySelectorAll(".tok"))];
   let at = key === "Home" ? 0 : key === "End" ? stops.length - 1 : stops.indexOf(here) + step;
   while (stops[at] && !stops[at].checkVisibility({ visibilityProperty: true })) at += step;
   return stops[at] ?? null;

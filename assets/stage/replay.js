@@ -1,48 +1,38 @@
-// Replays the lanes on one clock, in the browser alone: play, a scrubber, a pace, and steps from round to round with
-// the phases of that round in words. At rest everything is shown (time is Infinity).
+// Replays the lanes on one clock, in the browser alone: play, a scrubber, a pace, and the round that ends then in words. A
+// replay that begins by itself shows the first rounds slowly. At rest everything is shown (time is Infinity).
 
-import { hear, make, tell } from "./core.js";
-import { acceptedOf } from "./log.js";
-import { count, drawn, inMs, isDecided, otherRule, probability } from "./words.js";
+import { hear, make, say, tell } from "./core.js";
+import { GUESSED, JUDGED } from "./tokens.js";
+import { count, guessed } from "./words.js";
 
 /** @import { Rounds } from "./log.js" */
-/** @import { Decided, Round, StageValue, Token } from "../types.d.ts" */
+/** @import { Round, StageValue } from "../types.d.ts" */
 
 const PACES = [0.25, 0.5, 1, 2, 4];
 const FRAME_MS = 40; // between two updates while playing: the eye needs no more, and another run may need the cores
 const ONCE_S = 5; // of the replay that follows a run, at most
-const HOLD_MS = 2500; // what a loop shows at its end
+const HOLD_MS = 4000; // what a loop shows at its end
+const SLOW = 4; // the first rounds take so many times their time, and at least SLOW_S
+const SLOW_ROUNDS = 3;
+const SLOW_S = 1.8;
+const KEPT_MS = 1100; // for which the outcome of a slow round stands still
 
 export function replayPart() {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const play = make("button", "play");
-  const back = make("button", "", "◂", make("span", "", " Round"));
-  const forth = make("button", "", make("span", "", "Round "), "▸");
-  for (const button of [play, back, forth]) button.type = "button";
-  back.setAttribute("aria-label", "Back one round");
-  forth.setAttribute("aria-label", "Forward one round");
+  play.type = "button";
   const scrubber = make("input");
   Object.assign(scrubber, { type: "range", min: 0, step: "any" });
   scrubber.setAttribute("aria-label", "Time of the replay");
-  const clock = make("span", "clock");
   const pace = make(
     "select",
     "",
     ...PACES.map((times) => new Option(`${times}×`, String(times), times === 1, times === 1)),
   );
   pace.setAttribute("aria-label", "Pace, in times the recorded one");
-  const bar = make("div", "bar", play, back, forth, scrubber, clock, pace);
-  bar.setAttribute("role", "group");
-  bar.setAttribute("aria-label", "Replay");
-  const title = make("p", "which");
-  const steps = make("ol", "phases");
-  const words = make("div", "words", title, steps);
-  words.setAttribute("aria-live", "polite");
-  const node = make("section", "replay", bar);
-  // Below the text: what appears there moves no token under the pointer.
-  const said = make("section", "replay", words);
-  said.setAttribute("aria-label", "The round in words");
-  said.hidden = true;
+  const caption = make("output", "caption");
+  caption.setAttribute("aria-live", "off"); // the panel of the round speaks
+  const node = make("section", "replay", play, pace, scrubber, caption);
   node.setAttribute("aria-label", "Replay");
   node.hidden = true;
 
@@ -50,27 +40,46 @@ export function replayPart() {
   let rounds = [];
   /** @type {Round[][]} */
   let known = [];
-  /** @type {string[]} */
-  let names = [];
-  let sampled = false;
   let total = 0;
   let time = Infinity;
   let frame = 0;
+  let atRest = ""; // what the caption says
   /** @type {StageValue["replay"]} */
   let alone = ""; // how it goes on, if it began by itself
   let begun = false;
   let chosen = { lane: 1, round: 0 };
+  /** @type {Round[]} */
+  let slow = []; // rounds that are played slowly
 
   // --- time ---
 
   /** @param {number} next */
   function seek(next) {
     time = next;
-    tell("seek", { time });
+    const round = alone && slow.find(({ times }) => next > times.start && next < times.end);
+    const share = round ? Math.max(0.01, (next - round.times.start) / (round.times.end - round.times.start)) : 0;
+    tell("seek", { time, share });
     const shown = Math.min(time, total);
     scrubber.value = String(shown);
-    clock.textContent = `${shown.toFixed(2)} of ${total.toFixed(2)} s`;
     scrubber.setAttribute("aria-valuetext", `${shown.toFixed(2)} of ${total.toFixed(2)} seconds`);
+    say(caption, round ? slowly(round, share) : captionOf());
+  }
+
+  function captionOf() {
+    if (time >= total) return atRest;
+    const done = rounds[chosen.lane].until(time);
+    const last = rounds[chosen.lane].all[done - 1];
+    if (!last || (alone && !slow.includes(last))) return `${Math.min(time, total).toFixed(2)} of ${total.toFixed(2)} s`;
+    return `Round ${done}: ${guessed(last)}`;
+  }
+
+  /** @param {Round} round @param {number} share */
+  function slowly(round, share) {
+    const { all } = rounds[rounds.length - 1];
+    const number = `Slow, round ${all.indexOf(round) + 1}`;
+    const n = round.drafted.length;
+    if (share < GUESSED) return `${number}: ${count(n, "guess", "guesses")} …`;
+    return `${number}: ${share < JUDGED ? `${n === 1 ? "it is" : `all ${n}`} checked in one pass …` : guessed(round)}`;
   }
 
   /** @param {StageValue["replay"]} itself */
@@ -79,19 +88,29 @@ export function replayPart() {
     alone = itself;
     const faster = alone === "once" ? Math.max(1, total / ONCE_S) : 1;
     let last = performance.now();
-    let ended = 0;
+    let still = 0; // until then it shows what it shows
     const tick = (/** @type {number} */ now) => {
       frame = requestAnimationFrame(tick);
       if (now - last < FRAME_MS) return;
-      const next = time + ((now - last) / 1000) * Number(pace.value) * faster;
+      if (!node.checkVisibility({ visibilityProperty: true })) still = now; // the page is not formed yet (head.js)
+      if (now < still + 1) return;
+      const passed = (now - Math.max(last, still)) / 1000;
       last = now;
-      if (next < total) return seek(next);
-      if (time < total) seek(total);
-      ended ||= now;
-      if (alone !== "loop") return rest();
-      if (now - ended < HOLD_MS) return;
-      ended = 0;
-      seek(0);
+      if (time >= total) {
+        if (alone !== "loop") return rest();
+        return seek(0);
+      }
+      const round = alone && slow.find(({ times }) => time >= times.start && time < times.end);
+      if (round) {
+        const { start: from, end } = round.times;
+        const rate = (end - from) / Math.max(SLOW_S, SLOW * (end - from));
+        seek(Math.min(end, time + passed * rate));
+        if (time >= end) still = now + KEPT_MS;
+        return;
+      }
+      const next = time + passed * Number(pace.value) * faster;
+      seek(Math.min(next, total, alone ? (slow.find(({ times }) => times.start > time)?.times.start ?? total) : total));
+      if (time >= total) still = now + (alone === "loop" ? HOLD_MS : 0);
     };
     frame = requestAnimationFrame(tick);
     label();
@@ -110,23 +129,22 @@ export function replayPart() {
   }
 
   function label() {
-    play.textContent = frame ? "❚❚ Pause" : "▶ Replay";
-    tellPhases();
+    play.textContent = frame ? "❚❚ Pause" : "▶ Play";
   }
 
   // Whatever the user does ends a replay that began by itself.
   for (const name of ["pointerdown", "keydown", "wheel", "touchmove"]) {
     const end = (/** @type {Event} */ { target }) => {
       if (!alone) return;
-      if (target instanceof Node && bar.contains(target)) alone = "";
-      else rest();
+      if (target instanceof Node && node.contains(target)) {
+        alone = "";
+        seek(time);
+      } else rest();
     };
     addEventListener(name, end, { capture: true, passive: true });
   }
 
-  // --- steps ---
-
-  /** @param {number} by */
+  /** @param {number} by rounds of the lane that was chosen last */
   function step(by) {
     pause();
     const all = rounds[chosen.lane].all;
@@ -136,35 +154,17 @@ export function replayPart() {
     tell("select", { lane: chosen.lane, round });
   }
 
-  hear("select", ({ lane, round }) => {
-    chosen = { lane, round };
-    tellPhases();
-  });
-
-  function tellPhases() {
-    const round = rounds[chosen.lane]?.all[chosen.round - 1];
-    said.hidden = frame !== 0 || !round;
-    if (said.hidden) return;
-    title.textContent = `${names[chosen.lane]}, round ${chosen.round} of ${rounds[chosen.lane].all.length}`;
-    steps.replaceChildren(
-      ...phasesOf(round, sampled).map(([name, ...parts]) =>
-        make("li", name.toLowerCase(), make("b", "", name), make("span", "", ...parts)),
-      ),
-    );
-  }
-
+  hear("select", (which) => (chosen = which));
   play.addEventListener("click", () => (frame ? pause() : start("")));
-  back.addEventListener("click", () => step(-1));
-  forth.addEventListener("click", () => step(1));
   scrubber.addEventListener("input", () => {
     pause();
     seek(Number(scrubber.value) >= total ? Infinity : Number(scrubber.value));
   });
-  node.addEventListener("keydown", (event) => {
-    const act = { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }[event.key];
-    if (!act || event.target === pace || event.ctrlKey || event.metaKey || event.altKey) return;
+  scrubber.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    act();
+    step(by);
   });
 
   // --- the value ---
@@ -172,124 +172,29 @@ export function replayPart() {
   /** @param {StageValue} value @param {Rounds[]} logs */
   function show(value, logs) {
     rounds = logs;
-    names = value.lanes.map(({ name }) => name);
-    sampled = value.sampled;
     const running = value.lanes.some(({ state }) => state === "running" || state === "waiting");
     const another = logs.length !== known.length || logs.some(({ all }, index) => all !== known[index]);
     known = logs.map(({ all }) => all);
+    atRest = value.verdict.sentences.at(-1) ?? "";
     if (running || another) rest();
     if (another) {
       chosen = { lane: logs.length - 1 && 1, round: 0 };
       begun = false;
-      tellPhases();
     }
-    for (const control of [play, back, forth, scrubber, pace]) control.disabled = running;
+    for (const control of [play, scrubber, pace]) control.disabled = running;
     node.hidden = !running && !logs.some(({ all }) => all.length);
     if (running) {
       scrubber.value = scrubber.max;
-      clock.textContent = "";
+      say(caption, "");
     }
     if (running || node.hidden) return;
     total = Math.max(...logs.map(({ all }) => all.at(-1)?.times.end ?? 0));
+    slow = (logs.at(-1)?.all.slice(1) ?? []).filter(({ drafted }) => drafted.length).slice(0, SLOW_ROUNDS);
     scrubber.max = String(total);
     seek(time);
     if (value.replay && !begun && !calm.matches) start(value.replay);
     begun ||= value.replay !== ""; // a run may measure on once the lanes that are shown have ended
   }
   label();
-  return { node, said, show };
-}
-
-/**
- * What a round did, in words: rows of a phase's name and the parts of its sentence.
- * @param {Round} round
- * @param {boolean} sampled
- * @returns {[name: string, ...parts: (Node | string)[]][]}
- */
-function phasesOf(round, sampled) {
-  const { drafted, own, tree, times } = round;
-  const took = (/** @type {number | undefined} */ seconds) =>
-    seconds === undefined ? "in an unknown time" : `in ${inMs(seconds)}`;
-  const accepted = acceptedOf(round);
-  const kept = own ? [...accepted, own] : accepted;
-  const deep = Math.max(0, ...drafted.map(({ position }) => position));
-  const draft = !drafted.length
-    ? ["Nothing was drafted."]
-    : tree
-      ? [`A tree of ${drafted.length} tokens, ${deep} deep, ${took(times.draft)}.`]
-      : [`${count(drafted.length, "token")} ${took(times.draft)}: `, quoted(drafted)];
-  const verify = drafted.length
-    ? `The model checked ${drafted.length === 1 ? "it" : `all ${drafted.length}`} ${took(times.verify)}.`
-    : `A plain pass of the model ${took(times.verify)}.`;
-  return [
-    ["Draft", ...draft],
-    ["Verify", verify],
-    ["Decision", ...decision(round, sampled)],
-    ["Kept", `${count(kept.length, "token")}: `, quoted(kept)],
-  ];
-}
-
-/**
- * @param {Round} round
- * @param {boolean} sampled
- * @returns {(Node | string)[]}
- */
-function decision(round, sampled) {
-  const { drafted, own, tree } = round;
-  const accepted = acceptedOf(round);
-  if (!drafted.length) return ["The model chose ", quoted(own ? [own] : []), "."];
-  const draws = drafted.filter(isDecided).map(drawnIn);
-  if (draws.length)
-    return [...draws, ...outcome(own), ...(round.otherRule === undefined ? [] : [` ${otherRule(round)}`])];
-  const share = tree
-    ? `${count(accepted.length, "token")} accepted`
-    : `${accepted.length} of ${drafted.length} accepted`;
-  if (!own) return [`${share}; the last one ends the text.`];
-  if (own.kind === "bonus")
-    return [
-      `${share}, to the end of ${tree ? "a branch" : "the draft"}. The same pass gives one more: `,
-      quoted([own]),
-      ".",
-    ];
-  const last = drafted.findLastIndex(({ kind }) => kind === "accepted");
-  const refused = drafted.filter((token, i) => token.kind === "rejected" && (token.parent ?? i - 1) === last);
-  const chances = (/** @type {Token} */ { p, q }) => ` (p ${probability(p)}, q ${probability(q)})`;
-  const rule = sampled && !tree ? ", kept with probability p ÷ q where p is below q" : "";
-  const first = refused.slice(0, 3).flatMap((token, i) => [i ? ", " : "", quoted([token]), chances(token)]);
-  const more = refused.length > 3 ? ` and ${refused.length - 3} more` : "";
-  return [
-    `${share}. Rejected: `,
-    ...first,
-    more,
-    rule,
-    sampled ? ". Sampled in its place: " : ". The model's choice instead: ",
-    quoted([own]),
-    ` (p ${probability(own.p)}).`,
-  ];
-}
-
-/**
- * Speculative sampling: the number that decided a token.
- * @param {Decided} token
- */
-const drawnIn = (token) => make("span", "drawn", quoted([token]), ` ${drawn(token)}`);
-
-/**
- * What came of it.
- * @param {Token | undefined} own
- */
-function outcome(own) {
-  if (!own) return ["The last one ends the text."];
-  const how = own.kind === "bonus" ? "All accepted: the same pass gives one more: " : "Sampled in its place: ";
-  return [how, quoted([own]), ` (p ${probability(own.p)}).`];
-}
-
-/** @param {Token[]} tokens */
-function quoted(tokens) {
-  const text = tokens
-    .map((token) => token.text)
-    .join("")
-    .replace(/\n/g, "↵");
-  const node = make("bdi", "quoted", text.length > 80 ? `${text.slice(0, 79)}…` : text || "no visible text");
-  return node;
+  return { node, show };
 }

@@ -66,7 +66,7 @@ export function partOf(next, all) {
  * @param {number} width of the picture, in pixels
  */
 export function ticksOf({ from, to }, left, k, width) {
-  const step = niceAbove(((to - from) * 70) / width);
+  const step = niceAbove(((to - from) * 160) / width);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));
   const ticks = [];
   for (let at = Math.ceil(from / step - 1e-9) * step; at <= to + step * 1e-6; at += step) {

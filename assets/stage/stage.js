@@ -9,8 +9,8 @@ import { lanesPart } from "./lanes.js";
 import { legendPart } from "./legend.js";
 import { lightPressed } from "./lit.js";
 import { unpacked } from "./log.js";
-import { plainPass } from "./popover.js";
 import { replayPart } from "./replay.js";
+import { roundPart } from "./round.js";
 import { Timeline } from "./timeline.js";
 import { deployPart, verdictPart } from "./verdict.js";
 
@@ -74,41 +74,48 @@ export function stage({ element, props, watch, trigger: press }) {
   const next = nextPart(press);
   const timeline = new Timeline();
   const replay = replayPart();
+  const round = roundPart();
   const legend = legendPart();
   const deploy = deployPart(press);
   const gaps = gapsPart();
   banner.id = "banner";
+  replay.node.append(legend.node);
   const notes = make("ul", "notes");
-  const says = make("div", "says", status.node, banner);
+  const head = make("div", "head", verdict.node, make("div", "says", status.node, banner));
   const parts = [
-    says,
-    drafters.node,
-    verdict.node,
+    head,
     timeline.node,
     replay.node,
     conversation.node,
-    legend.node,
     lanes.node,
+    drafters.node,
+    verdict.explained,
     next.node,
-    replay.said,
     notes,
     deploy.node,
     gaps.node,
+    round.node,
   ];
   const root = element.querySelector(".stage");
   root?.append(...parts);
   element.addEventListener("click", lightPressed);
-  savesPicture(() => unpacked(props.value));
+  let drawn = unpacked(props.value); // the last value with a round
+  savesPicture(() => drawn);
 
   function show() {
     const value = unpacked(props.value);
+    const empty = value.lanes.every(({ log }) => !log);
+    const keeps = empty && drawn.lanes.some(({ log }) => log);
     status.show(value.status, value.offer);
-    root?.classList.toggle("nothing", value.status.kind === "error" && value.lanes.every(({ log }) => !log));
+    root?.classList.toggle("before", keeps && value.status.kind === "busy");
+    root?.classList.toggle("nothing", empty && !keeps && value.status.kind === "error");
+    if (keeps) return; // what was shown stays until there is a round
+    drawn = value;
     say(banner, value.banner);
     banner.hidden = !value.banner;
-    plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
     drafters.show(value.drafters);
-    verdict.show(value.verdict);
+    root?.classList.toggle("running", value.status.kind === "busy");
+    if (value.verdict.terms || value.status.kind !== "busy") verdict.show(value.verdict);
     deploy.show(value.deploy);
     conversation.show(value.conversation);
     next.show(value);
@@ -117,6 +124,7 @@ export function stage({ element, props, watch, trigger: press }) {
     legend.show(value.lanes, rounds);
     timeline.show(value.lanes, rounds);
     replay.show(value, rounds);
+    round.show(value, rounds);
     gaps.show(value.lanes, rounds);
   }
 

@@ -2,15 +2,19 @@
 // wide as its round took and as high as the tokens it gained. Blocks are drawn once, in seconds and tokens; time that
 // grows, zoom and pan change transforms alone. What the pointer is over is found by arithmetic, not by elements.
 
-import { AXIS, Band, BAND, CAPTION, drawTicks, PLAIN, roundTip, RULER, showRoundTip, timelineHead } from "./bands.js";
-import { hear, make, put, svg, tell } from "./core.js";
+import { AXIS, Band, BAND, CAPTION, drawTicks, PLAIN, roundTip, showRoundTip, zoomButtons } from "./bands.js";
+import { hear, make, put, say, svg, tell } from "./core.js";
 import { keysOn, pointerOn } from "./gestures.js";
+import { tokensOf } from "./log.js";
 import { BREAK, ticksOf } from "./scale.js";
 import { View } from "./view.js";
 import { count, inMs } from "./words.js";
 
 /** @import { Rounds } from "./log.js" */
 /** @import { LaneValue, Span, Which } from "../types.d.ts" */
+
+/** As the figures have it. @param {number} seconds */
+const hundredths = (seconds) => Math.round(100 * seconds) / 100;
 
 const NOTHING = { lane: 0, round: 0 };
 
@@ -20,8 +24,6 @@ export class Timeline {
   #view = new View();
   /** @type {string[]} */
   #names = [];
-  /** @type {number | null} */
-  #plainPass = null; // the median plain pass in seconds, once the baseline has ended
   #height = 0;
   #unit = 1; // pixels a token
   #ticksDrawn = "";
@@ -36,9 +38,6 @@ export class Timeline {
   #ticks;
   #bandsNode;
   #captions;
-  #measure;
-  #words;
-  #ruler;
   #veil;
   #cursor;
   #chosenBox;
@@ -57,35 +56,23 @@ export class Timeline {
     this.#ticks = svg("g", { class: "ticks" });
     this.#bandsNode = svg("g");
     this.#captions = svg("g");
-    this.#measure = svg("path");
-    this.#words = svg("text");
-    this.#ruler = svg("g", { class: "ruler" }, this.#measure, this.#words);
     this.#veil = svg("rect", { class: "veil", y: 0 });
     this.#cursor = svg("line", { class: "cursor", y1: 0 });
     this.#chosenBox = svg("rect", { class: "chosen", rx: 2 });
     this.#hoverBox = svg("rect", { class: "hover", rx: 2 });
     const defs = svg("defs", {}, svg("clipPath", { id: "timeline-clip" }, this.#clip), this.#hatch);
-    const parts = [defs, this.#ticks, this.#bandsNode, this.#veil, this.#captions, this.#ruler];
+    const parts = [defs, this.#ticks, this.#bandsNode, this.#veil, this.#captions];
     this.#picture = svg("svg", { "aria-hidden": "true" }, ...parts, this.#hoverBox, this.#chosenBox, this.#cursor);
     this.#plot = make("div", "plot", this.#picture);
     this.#plot.tabIndex = 0;
     this.#plot.setAttribute("role", "application");
     this.#plot.setAttribute("aria-roledescription", "timeline");
-    const head = timelineHead(
-      "Rounds timeline",
-      [
-        ["verify", "a pass, as long as it took"],
-        ["draft", "drafting"],
-        ["gain", "guessed right, a step a token"],
-        ["height", "press a block for its round"],
-      ],
-      [
-        ["−", "Zoom out (Ctrl+wheel)", () => this.#zoom(2)],
-        ["+", "Zoom in (Ctrl+wheel)", () => this.#zoom(0.5)],
-        ["Fit", "Fit the run", () => this.#look(null)],
-      ],
-    );
-    this.node = make("section", "timeline", make("div", "rounds", head, this.#plot));
+    const zoom = zoomButtons([
+      ["−", "Zoom out (Ctrl+wheel)", () => this.#zoom(2)],
+      ["+", "Zoom in (Ctrl+wheel)", () => this.#zoom(0.5)],
+      ["Fit", "Fit the run", () => this.#look(null)],
+    ]);
+    this.node = make("section", "timeline", this.#plot, zoom);
     this.node.setAttribute("aria-label", "Rounds timeline");
     this.node.hidden = true;
     this.#listen();
@@ -96,7 +83,7 @@ export class Timeline {
     if (lanes.length !== this.#bands.length) {
       this.#bands = this.#view.lanes = lanes.map((_, index) => new Band(index));
       this.#bandsNode.replaceChildren(...this.#bands.map((band) => band.node));
-      this.#captions.replaceChildren(...this.#bands.map((band) => band.caption));
+      this.#captions.replaceChildren(...this.#bands.flatMap((band) => [band.caption, band.flag]));
       this.#chosen = this.#start();
     }
     const wasRunning = this.#view.running;
@@ -112,7 +99,6 @@ export class Timeline {
     }
     const grown = this.#bands.map((band, index) => band.draw(rounds[index])).some(Boolean);
     this.#names = lanes.map(({ name }) => name);
-    this.#plainPass = lanes[0].timing?.pass_s ?? null;
     if (grown || another || wasRunning !== running) this.#draw();
     if (!running) this.#describe();
   }
@@ -144,16 +130,11 @@ export class Timeline {
     this.#bands.forEach((band, index) => {
       const from = left - span.from * scale;
       band.blocks.setAttribute("transform", `matrix(${scale} 0 0 ${-this.#unit} ${from} ${band.bottom})`);
-      put(band.caption, { y: band.top - 6 });
-      const text = this.#captionOf(band, this.#names[index]);
-      if (band.caption.textContent !== text) {
-        const name = this.#names[index];
-        band.caption.replaceChildren(svg("tspan", {}, name), text.slice(name.length));
-      }
+      put(band.caption, { y: band.top - 5 });
+      this.#tellCaption(band, index);
       band.drawBreak(left > 0 && span.from <= cut && band.all.length > 0, this.#unit);
     });
     this.#drawTicks();
-    this.#drawRuler();
     this.#drawBoxes();
     this.#drawCursor();
   }
@@ -163,7 +144,7 @@ export class Timeline {
     this.#bands.forEach((band, index) => {
       band.top = y + CAPTION;
       band.bottom = band.top + (index === 0 && band.most === 1 ? PLAIN : BAND);
-      y = band.bottom + (index === 0 ? RULER : 4);
+      y = band.bottom + 2;
     });
     this.#unit = BAND / Math.max(4, ...this.#bands.map(({ most }) => most));
     if (this.#height !== y + AXIS) {
@@ -172,14 +153,40 @@ export class Timeline {
     }
   }
 
-  /** @param {Band} band @param {string} name */
-  #captionOf({ all, drafts, most }, name) {
-    if (!all.length) return name;
+  /** @param {Band} band @param {number} index */
+  #tellCaption(band, index) {
+    const name = this.#names[index];
+    const text = this.#captionOf(band);
+    if (band.caption.textContent === name + text) return;
+    band.caption.replaceChildren(svg("tspan", {}, name), text);
+  }
+
+  /** @param {Band} band */
+  #captionOf({ all, rounds }) {
+    if (!all.length) return "";
     const { cut, width } = this.#view;
-    const facts = cut && width < 420 ? [] : [drafts ? count(all.length, "round") : count(all.length, "pass", "passes")];
-    if (drafts && width > 600) facts.push(`at most ${count(most, "token")} a round`);
-    if (cut) facts.push(`prefill ${inMs(all[0].times.end)}, cut short`);
-    return `${name}  ${facts.join(" · ")}`;
+    const done = rounds.all.slice(0, this.#time === Infinity ? all.length : rounds.until(this.#time));
+    const tokens = tokensOf(done);
+    const facts = [this.#view.running ? count(tokens, "token") : `${tokens} of ${tokensOf(all)}`];
+    if (cut && width > 520) facts.push(`prefill ${inMs(all[0].times.end)}, cut short`);
+    return `  ${facts.join(" · ")}`;
+  }
+
+  /** The lane that ends first gets a flag, and the time by which it is ahead then, as far as the clock has come. */
+  #drawFlags() {
+    const ends = this.#bands.map(({ end }) => end);
+    const [first, last] = [Math.min(...ends), Math.max(...ends)];
+    this.#bands.forEach(({ flag, end, top, bottom }) => {
+      const ahead = hundredths(Math.min(this.#time, last)) - hundredths(end);
+      const won = !this.#view.running && end === first && first < last && ahead >= 0;
+      flag.style.display = won && this.#view.x(end) <= this.#view.width ? "" : "none";
+      if (!won) return;
+      const x = this.#view.x(end);
+      const fits = x + 116 < this.#view.width;
+      put(flag, { x: fits ? x + 6 : this.#view.width - 2, y: fits ? (top + bottom) / 2 + 6 : top - 4 });
+      flag.setAttribute("text-anchor", fits ? "start" : "end");
+      say(flag, ahead >= 0.005 ? `⚑ ${ahead.toFixed(2)} s ahead` : "⚑");
+    });
   }
 
   #drawTicks() {
@@ -189,21 +196,6 @@ export class Timeline {
     const text = JSON.stringify([marks, this.#height]);
     if (text !== this.#ticksDrawn) this.#ticks.replaceChildren(...drawTicks(marks, this.#height));
     this.#ticksDrawn = text;
-  }
-
-  /** The median plain pass, to scale, at the round that is pointed at or chosen. */
-  #drawRuler() {
-    this.#ruler.style.display = this.#plainPass === null ? "none" : "";
-    if (this.#plainPass === null) return;
-    const { left, scale, width } = this.#view;
-    const at = this.#view.boxOf(this.#hovered.round ? this.#hovered : this.#chosen);
-    const x = Math.min(Math.max(at ? at.x : left, left), width - 60);
-    const y = this.#bands[0].bottom + 9;
-    const long = this.#plainPass * scale;
-    put(this.#measure, { d: `M${x} ${y - 4}v8m0 -4h${long}m0 -4v8` });
-    this.#words.textContent = `${inMs(this.#plainPass)}: median plain pass`;
-    const fits = x + long + 170 < width;
-    put(this.#words, { x: fits ? x + long + 6 : x - 6, y: y + 4, "text-anchor": fits ? "start" : "end" });
   }
 
   #drawBoxes() {
@@ -219,6 +211,8 @@ export class Timeline {
 
   #drawCursor() {
     const { cut, width } = this.#view;
+    this.#bands.forEach((band, index) => this.#tellCaption(band, index));
+    this.#drawFlags();
     this.#cursor.style.display = this.#veil.style.display = this.#time === Infinity ? "none" : "";
     if (this.#time === Infinity) return;
     const x = Math.min(this.#time < cut ? (BREAK * this.#time) / cut : Math.max(0, this.#view.x(this.#time)), width);
@@ -262,7 +256,6 @@ export class Timeline {
     if (which.round) this.#tellRound();
     else roundTip.hidden = true;
     this.#drawBoxes();
-    this.#drawRuler();
   }
 
   #tellRound() {
@@ -314,7 +307,6 @@ export class Timeline {
       const times = this.#bands[lane]?.all[round - 1]?.times;
       if (times && view.reveal(times.start, times.end)) this.#redraw();
       this.#drawBoxes();
-      this.#drawRuler();
     });
     hear("seek", ({ time }) => {
       this.#time = time;

@@ -1,6 +1,6 @@
-// The headline: speed-up = tokens per pass ÷ cost of a round × prefill, with a bar for the first two, and whether to trust
-// it. A press on a term lights what it counts in the timeline and the text. Buttons lead on: measure again, why, is it
-// the same? Another part is the line that runs it in an engine.
+// The headline; and below the text the equation behind it: speed-up = tokens per check ÷ cost of a check × prefill, with a
+// bar for the first two, and whether to trust it. A press on a term lights what it counts in the timeline and the text.
+// Buttons lead on: measure again, is it the same? Another part is the line that runs it in an engine.
 
 import { copyText, REFUSED } from "../clipboard.js";
 import { kept } from "../rooms.js";
@@ -9,19 +9,20 @@ import { light } from "./lit.js";
 import { number, partsOf } from "./words.js";
 
 /** @type {Record<string, string>} */
-const WORDS = { gain: "tokens a pass", verify: "checking", draft: "guessing", other: "rest" };
+const WORDS = { gain: "tokens per check", verify: "checking", draft: "guessing", other: "rest" };
 
 /** @import { Deploy, Press, Terms, Verdict } from "../types.d.ts" */
 
 /** @param {Press | null} press */
 export function verdictPart(press) {
   const large = make("output", "figure");
-  const says = make("div", "equation");
+  const meaning = make("span", "meaning");
+  const range = make("span", "range");
+  const node = make("section", "verdict", large, make("div", "says-it", meaning, " ", range));
   const terms = make("div", "terms");
   const bars = make("div", "bars");
   const badges = make("ul", "badges");
   const sentences = make("div", "sentences");
-  const why = leads("Why?", "why");
   const test = make("a", "leads", "Test this");
   test.title = "Samples thousands of tokens with and without the drafter, and says whether they differ";
   test.addEventListener("click", () => (test.href = `lossless?drafters=${kept("settings", { drafter: "" }).drafter}`));
@@ -29,13 +30,15 @@ export function verdictPart(press) {
   again.type = "button";
   again.title = "Runs the lanes three times more, in turn, and shows the run in the middle and a 95 % interval";
   again.addEventListener("click", () => press?.("retry"));
-  const on = make("div", "on", why, test, badges, again);
-  const node = make("section", "verdict", says, sentences, bars, terms, on);
+  const on = make("div", "on", badges, test, again);
+  const explained = make("section", "explained", terms, bars, sentences, on);
   node.id = "verdict";
+  explained.id = "explained";
   node.setAttribute("aria-label", "Result");
+  explained.setAttribute("aria-label", "The result explained");
   let drawn = "";
 
-  // A badge has one line, so that the text below stays where it is when a run ends; a press shows all of it.
+  // A badge has one line; a press shows all of it.
   badges.addEventListener("click", () => badges.classList.toggle("whole"));
 
   /** @param {Verdict} verdict */
@@ -45,22 +48,19 @@ export function verdictPart(press) {
     drawn = text;
     const { figure, terms: told, repeatable, badges: doubts, sentences: said, trust } = verdict;
     if (node.isConnected) light("", node);
-    why.hidden = test.hidden = !told || !press;
+    test.hidden = !told || !press;
     test.href = "lossless";
     again.hidden = !repeatable || !press;
     large.textContent = figure;
     node.className = `verdict ${trust}`;
-    const runs = verdict.runs && `(${verdict.runs})`;
-    says.replaceChildren(
-      large,
-      make("div", "", make("span", "meaning", verdict.meaning), " ", make("span", "range", runs)),
-    );
+    meaning.textContent = verdict.meaning;
+    range.textContent = verdict.runs && `(${verdict.runs})`;
     terms.replaceChildren(...(told ? equation(told) : []));
     bars.replaceChildren(
       ...(told
         ? [
-            bar("gain", "tokens a pass", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told),
-            bar("cost", "cost of a round", told.cost, partsOf(told), told),
+            bar("gain", "tokens per check", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told),
+            bar("cost", "cost of a check", told.cost, partsOf(told), told),
           ]
         : []),
     );
@@ -69,7 +69,7 @@ export function verdictPart(press) {
     sentences.replaceChildren(...said.map((fact) => make("p", "", fact)));
   }
 
-  return { node, show };
+  return { node, explained, show };
 }
 
 /**
@@ -81,9 +81,9 @@ export function equation(told) {
   const known = told.verify === null ? [] : parts;
   return [
     make("span", "equals", `${number(told.speedup)} = `),
-    term("gain", make("b", "gain", number(told.tokens_per_pass)), " tokens a pass"),
+    term("gain", make("b", "gain", number(told.tokens_per_pass)), " tokens per check"),
     make("span", "", " ÷ "),
-    term("cost", make("b", "cost", number(told.cost)), " normal passes a round"),
+    term("cost", make("b", "cost", number(told.cost)), " cost of a check, in standard steps"),
     ...known.flatMap(([name, size], i) => [
       make("span", "", i ? " + " : " ("),
       term(name, `${WORDS[name]} ${number(size)}`),
@@ -109,19 +109,6 @@ function term(name, ...words) {
   Object.assign(button, { type: "button", title: "Shows what it counts" });
   button.dataset.lights = name;
   button.setAttribute("aria-pressed", "false");
-  return button;
-}
-
-/** A button that unfolds a section of the page and goes there. @param {string} label @param {string} name */
-function leads(label, name) {
-  const button = make("button", "leads", label);
-  button.type = "button";
-  button.addEventListener("click", () => {
-    const section = document.getElementById(name);
-    const fold = /** @type {HTMLElement | null | undefined} */ (section?.querySelector(".label-wrap:not(.open)"));
-    fold?.click();
-    section?.scrollIntoView({ block: "start" });
-  });
   return button;
 }
 

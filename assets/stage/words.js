@@ -127,25 +127,26 @@ export function otherRule(round) {
 }
 
 /**
- * What a round was, as sentences: what the target chose, what the pass cost beyond one token and what it brought.
+ * What a round brought, in short.
+ * @param {Pick<Round, "drafted" | "own">} round
+ */
+export function guessed(round) {
+  const { drafted, own } = round;
+  if (!drafted.length) return "no guess, 1 token";
+  return `guessed ${drafted.length}, kept ${acceptedOf(round).length}${own ? ", +1 free" : ""}`;
+}
+
+/**
+ * What the pass cost beyond one token, and what it brought.
  * @param {Round} round
  * @param {number | null} plain the baseline's median pass in seconds, if known
  */
-export function draftSentences(round, plain) {
-  const { drafted, own, times } = round;
-  const sentences = drafted.filter(isDecided).map((token) => `“${oneLine(token.text)}”: ${drawn(token)}`);
-  if (own?.kind === "correction") {
-    const rank = own.rank === undefined ? "" : ` (${choice(own.rank)})`;
-    sentences.push(`The model chose “${oneLine(own.text)}” instead${rank}.`);
-  }
-  if (round.otherRule !== undefined) sentences.push(otherRule(round));
+export function costOf(round, plain) {
+  const { verify, draft } = round.times;
   const brought = `${count(gained(round), "token")} instead of 1`;
-  if (times.verify === undefined || times.draft === undefined) return [...sentences, `It brought ${brought}.`];
-  const beyond = plain === null ? "" : `, ${beside(times.verify - plain)} than a plain pass (${milliseconds(plain)})`;
-  sentences.push(
-    `Checking took ${milliseconds(times.verify)}${beyond}, drafting ${milliseconds(times.draft)}. It brought ${brought}.`,
-  );
-  return sentences;
+  if (verify === undefined || draft === undefined) return `It brought ${brought}.`;
+  const beyond = plain === null ? "" : `, ${beside(verify - plain)} than a plain pass (${milliseconds(plain)})`;
+  return `Checking took ${milliseconds(verify)}${beyond}, drafting ${milliseconds(draft)}. It brought ${brought}.`;
 }
 
 const beside = (/** @type {number} */ seconds) => `${milliseconds(Math.abs(seconds))} ${seconds < 0 ? "less" : "more"}`;

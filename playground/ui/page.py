@@ -35,7 +35,7 @@ from playground.ui.rooms import TITLE
 from playground.ui.serve import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
-TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
+TAGLINE = "A small model guesses the next words; the big one checks them all at once. Same answer, fewer steps."
 SHORT = 8  # concurrent calls of each handler that does not run models
 MORE_EVENTS = 64  # events in progress besides the runs; also runs beyond the limit, which are refused with a sentence
 # How often Gradio checks for waiting events. Its default of 0.001 s takes time from the cores that decode.

@@ -125,7 +125,7 @@ class StartedServers:
 
 START_INTRO = (
     "llama.cpp on the starter, on this machine only, at a free port. It ends with the playground. Its lane runs beside "
-    "the local ones if its address is chosen on Try, under Advanced."
+    "the local ones if its address is chosen on Try, under Settings."
 )
 TITLES = {PLAIN: "standard", LOOKUP: "with lookup"}
 LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'

@@ -169,13 +169,13 @@ def earlier(request: Request) -> str:
 
 
 def html(comparison: Comparison, chosen: str) -> str:
-    """Return the details of the baseline and the chosen lane, folded: their figures by segment, where the outputs
-    consist of more than answers, and settings and environment."""
+    """Return the details of the baseline and the chosen lane: figures by segment, where the outputs consist of more
+    than answers, and settings and environment."""
     found = of_comparison(comparison, [chosen])
-    segments = f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
+    segments = f"<h3>{escape(found.caption)}</h3>{found.html()}" if found else ""
     rows = details(metrics.measured(comparison, chosen))
     cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
-    return f"{segments}<details><summary>Run details</summary><dl>{cells}</dl></details>"
+    return f"{segments}<dl>{cells}</dl>"
 
 
 def passes(environment: Environment) -> str:

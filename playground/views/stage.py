@@ -290,7 +290,7 @@ def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
     equation, doubts = found.equation, headline.doubts(found)
     return {
         "figure": headline.figure(found),
-        "meaning": headline.meaning(found),
+        "meaning": headline.meaning(found) + (", same text" if found.speedup and found.difference is None else ""),
         "runs": headline.runs(found) if found.speedup else "",
         "terms": asdict(equation) if equation else None,
         "repeatable": repeatable,

@@ -149,8 +149,7 @@ def reader(shared_page) -> Iterator[Any]:
     yield page
     ignore(page, listeners)
     page.keyboard.press("Escape")
-    for switch in ("Show rejected drafts", "Show white space"):
-        page.get_by_label(switch).uncheck()
+    page.get_by_label("Show guesses").uncheck()
     assert errors == []
 
 

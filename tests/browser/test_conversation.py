@@ -53,6 +53,7 @@ def test_the_gutter_moves_no_line_and_says_what_a_token_is_part_of(reader):
     assert [panel(reader, i).locator(".tok").evaluate_all(TOPS) for i in (0, 1)] == places
     segments = panel(reader, 1).locator(".tok").evaluate_all("all => all.map(it => it.dataset.segment)")
     assert segments == ["thinking"] * 13 + ["answer"] * 27
+    reader.locator(".guessing-switch").hover()
     assert reader.locator(".legend li", has_text="thinking").is_visible()
     token = panel(reader, 1).locator(".tok").nth(3)
     token.scroll_into_view_if_needed()

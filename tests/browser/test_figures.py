@@ -121,8 +121,8 @@ def check_verdict(page, comparison: Comparison) -> None:
     per_pass, cost, verify, draft, rest, prefill = terms(comparison)
     expected = [over, per_pass, cost, verify, draft, *[rest] * (rest >= 0.005)]
     expected += [prefill] * (f"{prefill:.2f}" != "1.00")
-    assert numbers(page.locator("#verdict .terms").inner_text()) == pytest.approx(expected, abs=0.00501)
-    shown = page.locator("#verdict .bars .value").all_inner_texts()
+    assert numbers(page.locator("#explained .terms").inner_text()) == pytest.approx(expected, abs=0.00501)
+    shown = page.locator("#explained .bars .value").all_inner_texts()
     assert list(map(float, shown)) == pytest.approx([per_pass, cost], abs=0.00501)
 
 
@@ -176,7 +176,7 @@ def test_a_stopped_lane_is_compared_over_what_both_have_and_says_so(reader):
     open_trace(reader, json.dumps(export.to_json(Comparison((whole, cut)))))
     expected = f"≈ {speed(cut.rounds) / speed(both):.2f}×"
     reader.locator("#verdict .figure", has_text=expected).wait_for()
-    assert f"over the first {n} tokens, as far as both lanes got" in reader.locator("#verdict .badges").inner_text()
+    assert f"over the first {n} tokens, as far as both lanes got" in reader.locator("#explained .badges").inner_text()
     check_lanes(reader, Comparison((whole, cut)))
 
 

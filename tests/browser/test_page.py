@@ -33,7 +33,7 @@ def ask(page, prompt: str, max_new_tokens: int = 40) -> None:
 
 
 def advanced(page) -> None:
-    """Unfolds the settings under Advanced."""
+    """Opens the drawer of settings."""
     if not page.get_by_label("number input for Max new tokens").is_visible():
         page.locator("#more > button").click()
         page.get_by_label("number input for Max new tokens").wait_for()
@@ -47,7 +47,7 @@ def panel(page, index: int):
 def start(page) -> None:
     """Presses Run and waits until the recorded run is gone from the stage."""
     page.locator("#run").click()
-    page.locator("#banner").wait_for(state="hidden")
+    page.locator("#banner").wait_for(state="hidden")  # once there is a round
 
 
 def finish(page) -> None:
@@ -124,7 +124,7 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
         assert shown(page, index) == recorded(lane)
         assert panel(page, index).evaluate("panel => panel.textContent") == lane.text
     assert re.fullmatch(r"\d+\.\d\d×", page.locator("#verdict .figure").inner_text())
-    assert "Identical output: 128 tokens." in page.locator("#verdict").inner_text()
+    assert "Identical output: 128 tokens." in page.locator("#explained").inner_text()
 
     page.wait_for_function("new URLSearchParams(location.search).has('id')")  # it is kept
     page.reload()
@@ -140,7 +140,7 @@ def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
     finish(page)
     tip = page.locator("#token-tip")
 
-    page.get_by_label("Show rejected drafts").check()
+    page.get_by_label("Show guesses").check()
     rejected = panel(page, 1).locator("del.rejected").first
     rejected.hover()
     told = tip.inner_text()
@@ -157,20 +157,20 @@ def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
     assert tip.is_hidden()
 
 
-def test_rejected_drafts_and_white_space_are_shown_where_the_switches_ask_for_it(reader):
+def test_guesses_and_white_space_are_shown_where_the_switch_asks_for_it(reader):
     page = reader
     comparison = fakes.comparison(tokens=48)
     opened(page, *comparison.lanes)
-    switch = page.get_by_label("Show rejected drafts")
+    switch = page.get_by_label("Show guesses")
     assert not switch.is_checked() and shown(page, 1) == recorded(comparison.lanes[1])
+    assert "␣" not in panel(page, 0).inner_text()
     switch.check()
-    assert shown(page, 1) == recorded(comparison.lanes[1], rejected=True)
+    ids = [token[0] for token in shown(page, 1)]
+    assert ids == [token[0] for token in recorded(comparison.lanes[1], rejected=True)]
     assert panel(page, 1).locator(".rejected:not(del), .unverified:not(del)").count() == 0
+    assert "␣" in panel(page, 0).inner_text()
     switch.uncheck()
     assert shown(page, 1) == recorded(comparison.lanes[1])
-    assert "␣" not in panel(page, 0).inner_text()
-    page.get_by_label("Show white space").check()
-    assert "␣" in panel(page, 0).inner_text()
 
 
 def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(reader):
@@ -187,93 +187,39 @@ def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(reader):
     assert blank.evaluate("span => getComputedStyle(span).textDecorationLine") == "none"
 
 
-def test_a_caret_opens_its_rounds_draft_to_mouse_and_keyboard(reader):
+def test_a_token_opens_its_round_at_the_foot_of_the_window_to_mouse_and_keyboard(reader):
     page = reader
-    opened(page, *fakes.comparison(tokens=60).lanes)
-    popover = page.get_by_role("dialog")
-    caret = panel(page, 1).locator(".caret").nth(1)
-    caret.hover()
-    popover.wait_for()
-    number = caret.locator("..").get_attribute("data-round")
-    assert popover.get_attribute("aria-label").startswith(f"Round {number}:") and "nay" in popover.inner_text()
-    assert caret.get_attribute("aria-label") == "3 drafted tokens not kept"
-    assert caret.get_attribute("aria-expanded") == "true" and page.locator("#token-tip").is_hidden()
-    page.mouse.move(0, 0)
-    popover.wait_for(state="hidden")
-
+    opened(page, *fakes.comparison(tokens=120).lanes)
+    round_ = page.get_by_label("The round", exact=True)
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        if width < 500:
+            page.get_by_role("tab").nth(1).click()
+        for number in (2, 9):
+            token = panel(page, 1).locator(f".round[data-round='{number}'] .tok").first
+            token.click()
+            assert round_.locator(".which").inner_text().startswith(f"Prompt lookup, round {number} of ")
+            box, mine = round_.bounding_box(), token.bounding_box()
+            assert mine["y"] + mine["height"] <= box["y"] and box["y"] + box["height"] <= 900.5, (
+                "beside what was pressed"
+            )
+            assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    assert "nay" in round_.inner_text()
+    page.keyboard.press("Escape")
+    assert round_.is_hidden()
     panel(page, 1).locator("[tabindex='0']").focus()
-    page.keyboard.press("End")
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    assert popover.is_visible() and popover.evaluate("node => node === document.activeElement")
-    page.keyboard.press("Escape")
-    assert popover.is_hidden() and page.locator("#token-tip").is_visible()
-    assert panel(page, 1).locator(".tok").first.evaluate("span => span === document.activeElement")
+    assert "round 1 of" in round_.inner_text()
+    round_.get_by_role("button", name="Forward one round").click()
+    assert "round 2 of" in round_.inner_text()
+    round_.get_by_role("button", name="Close").click()
+    assert round_.is_hidden()
 
 
-def test_on_a_touch_screen_a_tap_opens_the_draft_without_a_tooltip(visit):
-    page = visit(width=390, touch=True)
+def test_token_n_lights_up_in_both_lanes(reader):
+    page = reader
     opened(page, *fakes.comparison(tokens=60).lanes)
-    page.get_by_role("tab").nth(1).tap()
-    panel(page, 1).locator(".caret").first.tap()
-    page.get_by_role("dialog").wait_for()
-    assert page.locator("#token-tip").is_hidden()
-    panel(page, 1).locator(".tok").first.tap()
-    page.get_by_role("dialog").wait_for(state="hidden")
-    assert page.locator("#token-tip").is_visible()
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_popover_covers_no_token_of_its_round_and_stays_in_the_window(reader, width):
-    page = reader
-    page.set_viewport_size({"width": width, "height": 900})
-    opened(page, *fakes.comparison(tokens=120).lanes)
-    if width < 500:
-        page.get_by_role("tab").nth(1).click()
-    for caret in panel(page, 1).locator(".caret").all()[:8]:
-        caret.scroll_into_view_if_needed()
-        caret.click()
-        box = page.get_by_role("dialog").bounding_box()
-        rects = caret.evaluate("caret => [...caret.parentNode.getClientRects()].map(r => [r.top, r.bottom])")
-        assert all(box["y"] >= bottom or box["y"] + box["height"] <= top for top, bottom in rects)
-        assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] >= 0
-        assert box["y"] + box["height"] <= 900
-        page.keyboard.press("Escape")
-
-
-def test_what_was_opened_is_read_from_its_beginning_and_both_lanes_end_a_replay_level(reader):
-    page = reader
-    tops = "Array.from(document.querySelectorAll('.tokens'), (panel) => panel.scrollTop)"
-    opened(page, *fakes.comparison(tokens=400).lanes)
-    scrubber = page.get_by_label("Time of the replay")
-    for at in ("0.05", "1e9"):  # the assisted lane is ahead, and then at its end
-        scrubber.evaluate("(box, at) => { box.value = at; box.dispatchEvent(new Event('input')) }", at)
-    first, second = page.evaluate(tops)
-    assert first == second > 100
-    opened(page, *fakes.comparison(tokens=300).lanes)
-    page.wait_for_function(f"{tops}.every((top) => top === 0)")
-
-
-def test_the_lanes_scroll_together_and_token_n_lights_up_in_both(reader):
-    page = reader
-    opened(page, *fakes.comparison(tokens=900).lanes)
-    together = """top => {
-      const [ours, theirs] = Array.from(document.querySelectorAll(".tokens"), (panel) => panel.scrollTop);
-      return Math.abs(ours - theirs) <= 1 && (ours === top || top > 1000);
-    }"""
-    panels = page.locator(".tokens")
-    for index, top in ((0, 300), (1, 120), (0, 5), (1, 100_000)):
-        panels.nth(index).evaluate("(panel, top) => { panel.scrollTop = top }", top)
-        page.wait_for_function(together, arg=top)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("tab").nth(0).click()
-    panels.nth(0).evaluate("panel => { panel.scrollTop = 240 }")
-    page.wait_for_timeout(150)
-    page.get_by_role("tab").nth(1).click()
-    assert abs(panels.nth(1).evaluate("panel => panel.scrollTop") - 240) <= 1, "though it was hidden"
-    page.set_viewport_size({"width": 1280, "height": 900})
-    panels.nth(0).evaluate("panel => { panel.scrollTop = 0 }")
-    page.wait_for_timeout(150)
     panel(page, 0).locator(".tok").nth(9).hover()
     assert [panel(page, i).locator(".lit").all_inner_texts() for i in range(2)] == [
         [panel(page, 0).locator(".tok").nth(9).inner_text()]
@@ -320,19 +266,22 @@ def test_markup_in_prompt_and_output_is_text(visit):
     finish(page)
     assert panel(page, 0).evaluate("panel => panel.textContent") == hostile
     assert page.locator(".tokens img, .tokens script, #details img, #details script").count() == 0
-    page.locator("#details summary").click()
+    page.locator("#all-details > button").click()
     assert hostile in page.locator("#details").evaluate("details => details.textContent")
 
 
 def test_an_error_is_a_sentence_and_loses_nothing(visit):
     page = visit()
+    before = page.locator("#verdict .figure").inner_text()
     ask(page, "fail please")
     page.locator("#run").click()
     error = page.locator("#status[role=alert]")
     error.wait_for()
     assert error.inner_text() == "The device ran out of memory <b>here</b>. Ask for fewer tokens."
     assert page.locator("#prompt textarea").input_value() == "fail please"
-    assert page.locator("#verdict").is_hidden(), "there is nothing to compare"
+    assert page.locator("#verdict .figure").inner_text() == before, "what was shown stays"
+    page.locator("#run:not([disabled])").wait_for()
+    assert saved(page).standard.request.prompt.startswith("Write a Python"), "and can be saved"
     ask(page, "crash please")
     page.locator("#run").click()
     page.locator("#status[role=alert]", has_text="Internal error").wait_for()
@@ -381,9 +330,9 @@ def test_a_draft_tree_shows_what_was_kept_and_opens_beside_it(reader):
     opened(page, trace([plain_round(6), plain_round(9, start_s=1)]), trace([tree_round()], drafter="tree"))
     assisted = panel(page, 1)
     assert assisted.locator(".tok").all_inner_texts() == ["6 ", "9 "]
-    assisted.locator(".caret").click()
-    popover = page.get_by_role("dialog")
-    assert popover.get_attribute("aria-label") == "Round 1: 1 of 5 drafted tokens accepted"
+    assisted.locator(".tok").first.click()
+    popover = page.get_by_label("The round", exact=True)
+    assert popover.locator(".which").inner_text() == "Assisted, round 1 of 1: guessed 5, kept 1, +1 free"
     kinds = popover.locator("svg .node").evaluate_all("nodes => nodes.map(node => node.getAttribute('class'))")
     names = [text.split("q")[0].split("p")[0] for text in popover.locator("svg .node").all_text_contents()]
     assert list(zip(names, kinds, strict=True)) == [
@@ -394,12 +343,11 @@ def test_a_draft_tree_shows_what_was_kept_and_opens_beside_it(reader):
         ("4", "node rejected"),
         ("5", "node unverified"),
     ]
-    assert popover.locator("li").nth(1).inner_text() == "Position 2 after “4”: “5”, q 0.40, p –, not checked"
-    assert "The model chose “9” instead (drafter's 3rd choice)." in popover.inner_text()
+    assert popover.locator(".spoken li").nth(1).inner_text() == "Position 2 after “4”: “5”, q 0.40, p –, not checked"
+    assert "drafter's 3rd choice" in popover.inner_text()
     assert "It brought 2 tokens instead of 1." in popover.inner_text()
-    page.get_by_label("Show rejected drafts").check()
-    assert assisted.locator("del").all_inner_texts() == ["4 ", "7 ", "8 "]
-    assert popover.is_hidden()
+    page.get_by_label("Show guesses").check()
+    assert [text.strip("␣\u200b ") for text in assisted.locator("del").all_inner_texts()] == ["4", "7", "8"]
 
 
 def test_a_large_tree_is_folded_and_unfolds_on_request(reader):
@@ -409,19 +357,20 @@ def test_a_large_tree_is_folded_and_unfolds_on_request(reader):
     own = TargetToken(99, " new", False, 0.9, 0.5, "correction", rank=0)
     round_ = Round(17, (*root, *below), own, 0.0, 0.1, 0.1, 0.2)
     opened(page, trace([plain_round(99)]), trace([round_], drafter="tree"))
-    panel(page, 1).locator(".caret").click()
-    popover = page.get_by_role("dialog")
+    panel(page, 1).locator(".tok").first.click()
+    popover = page.get_by_label("The round", exact=True)
     assert [text for text in popover.locator("svg .more text").all_text_contents()] == ["+15"]
-    popover.get_by_role("button").click()
+    popover.get_by_role("button", name="Show all").click()
     assert popover.locator("svg .node").count() == 18
-    assert popover.locator("img").count() == 0 and popover.locator("li").nth(16).inner_text().count("<img") == 1
-    assert popover.get_by_role("button").count() == 0
+    assert popover.locator("img").count() == 0 and popover.locator(".spoken li").nth(16).inner_text().count("<img") == 1
+    assert popover.get_by_role("button", name="Show all").count() == 0
     page.keyboard.press("Escape")
     assert popover.is_hidden()
 
 
 def test_the_help_follows_the_drafter_and_memory_is_a_line(visit):
     page = visit()
+    page.locator("#more > button").click()
     page.get_by_text("How this drafter works").click()
     page.locator("#about", has_text="prompt lookup").wait_for()
     page.get_by_label("Drafter", exact=True).click()
@@ -432,7 +381,7 @@ def test_the_help_follows_the_drafter_and_memory_is_a_line(visit):
     held = [dataclasses.replace(lane, memory=Memory(3_000_000, 2_000_000, 0, 0)) for lane in lanes]
     open_trace(page, json.dumps(export.to_json(Comparison(tuple(held)))))
     finish(page)
-    page.locator("#details summary").click()
+    page.locator("#all-details > button").click()
     assert "Standard 5.0 MB; Assisted 5.0 MB" in page.locator("#details dl").inner_text()
 
 
@@ -468,11 +417,11 @@ def test_a_tab_loaded_anew_after_a_whole_run_frees_the_device(visit):
 
 def test_one_press_applies_the_checkpoints_own_sampling_settings(visit):
     page = visit()
+    advanced(page)
     offer = page.locator("#own-settings")
     offer.get_by_text("different sampling settings: temperature 0.6, top-p 0.95, top-k 20.").wait_for()
     offer.get_by_role("button").click()
     offer.wait_for(state="hidden")
-    assert page.get_by_label("number input for Temperature").input_value() == "0.6"
     ask(page, "Compare TCP and UDP.", 8)
     page.locator("#run").click()
     finish(page)
@@ -483,10 +432,10 @@ def test_one_press_applies_the_checkpoints_own_sampling_settings(visit):
 def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
     page = visit()
     ask(page, "Compare TCP and UDP.", 8)
-    assert not page.locator("#verdict .again").is_visible(), "the recorded run is not ours to repeat"
+    assert not page.locator("#explained .again").is_visible(), "the recorded run is not ours to repeat"
     page.locator("#run").click()
     finish(page)
-    page.locator("#verdict .again").click()
+    page.locator("#explained .again").click()
     page.locator("#verdict .range", has_text="4 speculative runs").wait_for()
     saved(page, lambda it: len(it.repeats) == 4)
     page.locator("#runs label", has_text=page.locator("#verdict .figure").inner_text()).wait_for()
@@ -497,6 +446,7 @@ def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
 def test_all_drafters_make_a_table_whose_rows_show_their_lane(visit):
     page = visit()
     ask(page, "Compare TCP and UDP.", 16)
+    page.locator("#which > button").click()
     page.locator("#every").click()
     finish(page)
     rows = page.locator("#drafters tbody tr")
@@ -513,7 +463,7 @@ def test_all_drafters_make_a_table_whose_rows_show_their_lane(visit):
     open_trace(page, json.dumps(export.to_json(comparison)))
     page.locator("#banner", has_text="Opened from a file").wait_for()
     page.locator("#drafters tbody tr").nth(1).wait_for()
-    assert not page.locator("#verdict .again").is_visible()
+    assert not page.locator("#explained .again").is_visible()
 
 
 def test_the_list_of_models_is_honest_and_a_large_download_is_asked_first(visit):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.axe import violations
+from tests.browser.test_page import advanced
+from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
 LIMIT = "number input for Max new tokens"
@@ -115,12 +117,14 @@ def test_a_batch_and_a_load_are_predicted_when_unfolded(visit):
 
 def test_whoever_passes_by_with_tab_changes_no_setting(visit, url):
     page = visit()
-    page.get_by_label("Examples", exact=True).click()
-    page.get_by_role("option").first.click()
+    example = fakes.EXAMPLES[0]
+    page.get_by_role("button", name=example.title).click()
+    page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=example.text)
     page.locator("#prompt textarea").fill("my own")
+    advanced(page)
     lookahead = page.get_by_label("number input for Lookahead")
     lookahead.fill("6")
-    pass_by(page, "Models", "Examples")
+    pass_by(page, "Models", "Drafter")
     assert (page.locator("#prompt textarea").input_value(), lookahead.input_value()) == ("my own", "6")
 
     page.goto(f"{url}sweep")

@@ -40,27 +40,27 @@ test("a part lies within the whole and is at least a 400th of it", () => {
   assert.equal(partOf({ from: -10, to: 20 }, whole), null);
 });
 
-test("ticks are round numbers at least 70 pixels apart, and their labels stay in the picture", () => {
-  const ticks = ticksOf({ from: 0, to: 2 }, 0, 250, 506);
+test("ticks are round numbers at least 160 pixels apart, and their labels stay in the picture", () => {
+  const ticks = ticksOf({ from: 0, to: 2 }, 0, 500, 1006);
   assert.deepEqual(
     ticks.map(({ text }) => text),
     ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s"],
   );
   assert.deepEqual(
     ticks.map(({ x }) => x),
-    [0, 125, 250, 375, 500],
+    [0, 250, 500, 750, 1000],
   );
   assert.deepEqual(
     ticks.map(({ anchor }) => anchor),
     ["start", "middle", "middle", "middle", "end"],
   );
   assert.deepEqual(
-    ticksOf({ from: 9, to: 12 }, 26, 100, 332).map(({ text, x }) => [text, x]),
+    ticksOf({ from: 9, to: 12 }, 26, 200, 632).map(({ text, x }) => [text, x]),
     [
       ["9 s", 26],
-      ["10 s", 126],
-      ["11 s", 226],
-      ["12 s", 326],
+      ["10 s", 226],
+      ["11 s", 426],
+      ["12 s", 626],
     ],
   );
 });

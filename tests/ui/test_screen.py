@@ -65,8 +65,10 @@ def test_the_status_says_which_lane_runs_and_how_far_it_is():
     assert screen.value()["status"] == {"text": "Warming up", "kind": "busy", "fraction": None}
     screen.take(LaneStarted(0, fakes.comparison(tokens=2).lanes[0].lane))
     value = screen.value()
-    assert value["status"] == {"text": "Running lane 1 of 2: Standard", "kind": "busy", "fraction": 0}
+    assert value["status"] == {"text": "Running Standard", "kind": "busy", "fraction": 0}
     assert [lane["state"] for lane in value["lanes"]] == ["running", "waiting"]
+    screen.take(RoundDone(0, fakes.comparison(tokens=2).lanes[0].rounds[0]))
+    assert screen.value()["status"]["fraction"] == 0.25, "one token of two in each of two lanes"
 
 
 def test_a_run_that_was_cut_off_keeps_what_it_has():

@@ -24,6 +24,7 @@ from playground.ui.wiring import QUIET, picked
 if TYPE_CHECKING:  # importing torch would double the memory of the process that opens traces
     from playground.models.fit import Fit
 
+FIRST = ("lookahead", "temperature", "max_new_tokens")  # in the drawer
 Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
 OF_A_PAIR = ("drafter", *PRESET)  # controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
@@ -44,7 +45,6 @@ class Buttons(NamedTuple):
 
     run: gr.Button
     stop: gr.Button
-    every: gr.Button
 
 
 @dataclass(frozen=True)
@@ -92,24 +92,30 @@ def build(
     pairs: dict[str, Pair], default: Pair, prompt: str, examples: Sequence[Prompt], fits: Fits, access: Access
 ) -> tuple[Controls, Buttons]:
     """Lays the controls out, with `default` chosen and `prompt` filled in. What everybody needs is at the top, the rest
-    is under Advanced. Choices that visitors may not make are left out where a control can tell."""
+    is under Settings. Choices that visitors may not make are left out where a control can tell."""
     made: Controls = {}
     made["system"] = gr.Textbox("", lines=1, render=False, **words("system"))
     made["messages"] = gr.Textbox("", render=False, **_of_text("messages"))
     buttons = _prompt(made, prompt)
-    _models(made, default, examples, fits)
+    with gr.Row(elem_id="models"):
+        made["pair"] = gr.Dropdown(
+            pair_choices(fits), value=default.name, label=SETTINGS["pair"].label, show_label=False, elem_id="pair",
+            scale=0, min_width=270,
+        )  # fmt: skip
+        made["drafter"] = gr.Dropdown(
+            drafter_choices(default), value=default.drafter, label=SETTINGS["drafter"].label, show_label=False,
+            elem_id="drafter", scale=0, min_width=220,
+        )  # fmt: skip
+        with gr.Accordion("Settings", open=False, elem_id="more") as made["more"]:
+            _advanced(made, default, access)
+            with gr.Accordion("How this drafter works", open=False, elem_id="about"):
+                about = gr.Markdown(_about(pairs, default.name, default.drafter))
+        _examples(made, examples)
     with gr.Row(visible=False, elem_id="own-models") as own:
         typing = {"info": access.typing} if access.typing else {}
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
             made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
-    also = "" if access.public else ", servers"
-    inside = f"length, sampling, drafting, conversation, grammar{also}"
     after = gr.Button(visible=False, size="sm", elem_id="after", min_width=80)
-    with gr.Row(elem_id="folds"):
-        with gr.Accordion(f"Advanced: {inside}", open=False, elem_id="more") as made["more"]:
-            _advanced(made, default, access)
-        with gr.Accordion("How this drafter works", open=False, elem_id="about"):
-            about = gr.Markdown(_about(pairs, default.name, default.drafter))
     _follow(made, pairs, fits, own, about)
     made["messages"].change(None, made["messages"], after, js=AFTER, **QUIET)
     after.click(None, None, made["messages"], js="() => ''", **QUIET)
@@ -125,37 +131,22 @@ def _prompt(made: Controls, text: str) -> Buttons:
             text,
             label=SETTINGS["prompt"].label,
             show_label=False,
-            lines=2,
+            lines=1,
             max_lines=12,
             placeholder="Ask the model something; Ctrl+Enter runs it",
             elem_id="prompt",
         )
-        with gr.Column(elem_id="go", scale=0, min_width=180):
+        with gr.Column(elem_id="go", scale=0, min_width=96):
             run = gr.Button("Run", variant="primary", elem_id="run", min_width=80)
-            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=60)
-            every = gr.Button("Which drafter?", elem_id="every", min_width=140)
-    return Buttons(run, stop, every)
-
-
-def _models(made: Controls, default: Pair, examples: Sequence[Prompt], fits: Fits) -> None:
-    """Lays the models out in one line of controls without help texts; those are under Advanced, or in the opened
-    list."""
-    with gr.Row(elem_classes="controls", elem_id="models"):
-        made["pair"] = gr.Dropdown(pair_choices(fits), value=default.name, label=SETTINGS["pair"].label, elem_id="pair")
-        made["drafter"] = gr.Dropdown(
-            drafter_choices(default), value=default.drafter, label=SETTINGS["drafter"].label, elem_id="drafter"
-        )
-        for name, value in (("lookahead", default.lookahead), ("temperature", None)):
-            made[name] = slider(name, value, info=False)
-        if examples:
-            _examples(made, examples)
+            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=80)
+    return Buttons(run, stop)
 
 
 def _advanced(made: Controls, default: Pair, access: Access) -> None:
     most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
-        for name in (*ANSWER, *DRAFTING, "compiled"):
-            if SETTINGS[name].advanced and not SETTINGS[name].text and name != "chat_template":
+        for name in dict.fromkeys((*FIRST, *ANSWER, *DRAFTING, "compiled")):
+            if not SETTINGS[name].text and name not in ("prompt", "drafter", "chat_template"):
                 made[name] = control(name, default.defaults.get(name), most.get(name, float("inf")))
     made["system"].render()
     made["chat_template"] = control("chat_template")
@@ -221,16 +212,13 @@ def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
 
 
 def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
-    """Lays out a list of examples. A choice fills in the prompt and its system prompt, and clears the conversation."""
-    titles = [f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples]
-    chosen = gr.Dropdown(
-        [(title, number) for number, title in enumerate(titles)], value=None, label="Examples", elem_id="examples"
-    )
-    texts = json.dumps([[prompt.text, prompt.system, ""] for prompt in examples])
+    """Lays out a button for each example. It fills in the prompt and its system prompt, and clears the conversation."""
     filled = [made[name] for name in ("prompt", "system", "messages")]
-    # It is a menu. If the choice remained, each loss of focus would fill the boxes again.
-    fill = f"(number) => number === null ? undefined : [...{texts}[number], null]"
-    chosen.input(None, chosen, [*filled, chosen], js=fill, **QUIET)
+    with gr.Row(elem_id="examples"):
+        for example in examples:
+            chip = gr.Button(example.title, size="sm", min_width=40)
+            texts = json.dumps([example.text, example.system, ""])
+            chip.click(None, None, filled, js=f"() => {texts}", **QUIET)
 
 
 def words(name: str) -> dict[str, Any]:

@@ -247,7 +247,7 @@ class Handlers:
         except PlaygroundError as problem:
             screen = self._screen(before) if before else Screen()
             screen.end(self._access.told(str(problem)))
-            yield {"stage": screen.packed(), "shown": before}
+            yield {"stage": screen.packed()}
             return
 
         def taken(batch: Sequence[Event]) -> Named:
@@ -257,7 +257,7 @@ class Handlers:
 
         error = ""
         screen.repeatable = screen.goes_on = False
-        yield {"stage": screen.packed()} if screen.comparison else {"stage": screen.packed(), "shown": None}
+        yield {"stage": screen.packed()}
         try:
             async with aclosing(self._run(session, address, pair, work, agreed)) as batches:
                 async for batch in batches:
@@ -273,7 +273,9 @@ class Handlers:
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
         screen.repeatable = screen.goes_on = shown is not None and shown.repeatable
-        yield {"stage": await to_thread.run_sync(screen.packed), "shown": shown}
+        drawn = {"stage": await to_thread.run_sync(screen.packed)}
+        # Without a round the page goes on showing what it showed before.
+        yield drawn | {"shown": shown} if shown or any(view.rounds for view in screen.lanes) else drawn
 
     async def save(self, shown: Shown | None, form: object, page: str, session: str = "", address: str = "") -> Named:
         """Writes what is shown to a file and returns an update of the button that downloads it. `form`, `page`: see
@@ -422,5 +424,5 @@ def _waiting(work: Compare) -> Screen:
     """Returns the stage of a comparison that waits to run."""
     screen = Screen("waiting", limit=work.request.max_new_tokens, lanes=work.count)
     screen.ask(work.request)
-    screen.status = Status("Waiting for its turn", "busy")
+    screen.status = Status("Starting …", "busy")
     return screen

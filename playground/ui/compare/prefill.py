@@ -159,7 +159,7 @@ SAYS = SETTINGS["template"].help
 
 
 def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: ModelStore) -> None:
-    """Reads the chat template when Advanced is unfolded, because the process that reads it takes seconds to start."""
+    """Reads the chat template when the drawer is opened, because the process that reads it takes seconds to start."""
 
     models = Gathered([parts["pair"], parts["target"]])
 

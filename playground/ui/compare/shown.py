@@ -83,7 +83,7 @@ class Screen(Stage):
         environment = comparison.others[0].environment
         screen.status = Status()
         where = facts.environment_line(environment)
-        screen.banner = f"Recorded run: {where}, {environment.created[:10]}. Press Run for your own."
+        screen.banner = f"Recorded run: {where}, {environment.created[:10]}."
         screen.replay = "loop"
         return screen
 
@@ -109,11 +109,10 @@ class Screen(Stage):
         running = [view.name for view in self.lanes if view.state == "running"]
         if not running:
             return None
-        tokens = sum(view.measure().tokens or 0 for view in self.lanes if view.rounds)
-        fraction = tokens / (self._limit * len(self.lanes)) if self._limit else None
-        return Status(
-            f"Running {' and '.join(running) if len(running) < 3 else f'{len(running)} lanes'}", "busy", fraction
-        )
+        done = [(view.measure().tokens or 0) / self._limit for view in self.lanes if view.rounds and self._limit]
+        fraction = sum(done) / len(self.lanes) if self._limit else None
+        names = " and ".join(running) if len(running) < 3 else f"{len(running)} lanes"
+        return Status(f"Running {names}", "busy", fraction)
 
 
 @cache

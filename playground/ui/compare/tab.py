@@ -42,16 +42,20 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
     recorded = Screen.recorded()
     assert recorded.comparison
     asked, go = controls.build(pairs, default, recorded.comparison.standard.request.prompt, examples, fits, access)
-    parts = {**asked, **go._asdict(), **prefill.lay_out()}
-    parts["stage"] = panels.stage(recorded.packed())
-    with gr.Row(elem_id="actions"):
+    with asked["more"]:
+        parts = {**asked, **go._asdict(), **prefill.lay_out()}
+    with gr.Column(elem_id="result"):
+        parts["menu"] = rendered.lay_out()  # in the corner of the stage, beside the verdict
+        parts["stage"] = panels.stage(recorded.packed())
+    parts["strip"] = last_runs.strip()
+    parts["every"] = gr.Button("Run every drafter on this prompt", elem_id="every", size="sm", render=False)
+    parts["details"] = gr.HTML(elem_id="details", render=False)
+    with gr.Row(elem_id="actions", render=False) as parts["files"]:
         parts["save"] = gr.Button("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)
         parts["open"] = gr.UploadButton(
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
-        parts["menu"], parts["file"] = rendered.lay_out(), panels.written()
-    parts["strip"] = last_runs.strip()
-    parts["details"] = gr.HTML(elem_id="details", render=False)  # below the folds
+        parts["file"] = panels.written()
     parts["shown"], parts["kept"] = gr.State(), gr.State([])
     parts["message"] = gr.State("")  # of the turn that is being added
     parts["saved"] = gr.Textbox(visible=False)  # the id of the run that the history has kept
@@ -129,7 +133,8 @@ def wire(
         waiting: arguments of events that wait for the device.
     """
     stage = parts["stage"]
-    folds = why.wire(parts["shown"], pairs, [stage.select, parts["open"].upload, parts["strip"].input])
+    looks = [stage.select, parts["open"].upload, parts["strip"].input]
+    folds = why.wire(parts["shown"], pairs, looks, parts["every"], parts["details"])
     owner, minutes, linked = _wire_history(page, parts, events, past, pairs)
     _wire_runs(parts, events, past, pairs, waiting, models, folds, owner, minutes)
     chosen, looked = _wire_selection(page, parts, events)
@@ -137,7 +142,7 @@ def wire(
     why.renew([chosen, *fills])
     _wire_address(page, parts, pairs, default)
     rendered.wire(parts["menu"], [it.then for it in fills], controls.inputs(parts), pairs)
-    parts["details"].render()
+    parts["files"].render()
     models.wire(page)
 
 
@@ -254,7 +259,7 @@ def _begin(
     cleared = {
         **off,
         "interactive: false": [*idle, parts["save"]],
-        "value: ''": [*emptied, parts["details"], parts["menu"]],
+        "value: ''": [*emptied, parts["menu"]],
     }
     outputs, updates = in_browser(cleared)
     names, known = [*SETTINGS], json.dumps(prefill.defaults(pairs))

@@ -1,6 +1,7 @@
-"""Folded sections under a run, filled when they are unfolded.
+"""The strip of sections under a run, one open at a time, each filled when it is opened.
 
-They say why it is as fast as it is, what a batch or load would change, what a token costs, and a server's settings.
+They say why it is as fast as it is, which drafter is the fastest, what a server needs for it, what a token costs, and
+the run's details.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from playground.views import charts, engines, facts, why
 from playground.views import charts as charts_predicted
 from playground.views import why as cost
 
+WHICH = "Runs every drafter of these models on this prompt, in turn, and says which one is the fastest here."
 NOTHING = "There is no comparison yet."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
 PREDICTED = (
@@ -38,7 +40,9 @@ RENEW = """document.querySelectorAll(".renewed > button.open")
   .forEach((fold) => { fold.click(); fold.click(); })"""
 
 
-def wire(shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any]) -> dict[str, list[Any]]:
+def wire(
+    shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any], every: gr.Button, details: gr.HTML
+) -> dict[str, list[Any]]:
     """Lays the sections out here. Returns the changes that fold and empty them, as `in_browser` takes them: they would
     otherwise show the previous run until there is a result.
 
@@ -46,28 +50,31 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any]) -> di
         looks: events that show another run, which fold and empty all sections. Call this before other listeners of
             these events are added: Gradio calls an event's listeners one after another and waits for each answer of
             the server, so a later listener would fold what the user has unfolded by then.
+        every: runs every drafter; laid out here, as are the details.
     """
-    with gr.Accordion("Why this speed-up?", open=False, elem_id="why", elem_classes="renewed") as reasons:
-        words = gr.HTML(apply_default_css=False)
-        with gr.Row(elem_classes="charts"):
-            plot, acceptance = panels.empty_plot(), panels.empty_plot()
-        with gr.Accordion(
-            "In a batch and under load, predicted", open=False, elem_id="predicted", elem_classes="renewed"
-        ) as predicted:
-            said = gr.HTML(apply_default_css=False)
+    with gr.Row(elem_id="sections"):
+        with gr.Accordion("Why", open=False, elem_id="why", elem_classes="renewed") as reasons:
+            words = gr.HTML(apply_default_css=False)
             with gr.Row(elem_classes="charts"):
-                batch, load = panels.empty_plot(), panels.empty_plot()
-    with gr.Accordion("What does a token cost?", open=False, elem_id="cost", elem_classes="renewed") as priced:
-        rate = gr.Number(
-            label="Hourly rate",
-            info="of the machine, in your currency",
-            minimum=0,
-            elem_id="hourly-rate",
-            scale=0,
-        )
-        costs = gr.HTML(apply_default_css=False)
-    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy", elem_classes="renewed") as unfolded:
-        settings = gr.HTML(apply_default_css=False)
+                plot, acceptance = panels.empty_plot(), panels.empty_plot()
+            with gr.Accordion(
+                "In a batch and under load, predicted", open=False, elem_id="predicted", elem_classes="renewed"
+            ) as predicted:
+                said = gr.HTML(apply_default_css=False)
+                with gr.Row(elem_classes="charts"):
+                    batch, load = panels.empty_plot(), panels.empty_plot()
+        with gr.Accordion("Which drafter", open=False, elem_id="which"):
+            gr.HTML(f"<p>{WHICH}</p>", apply_default_css=False)
+            every.render()
+        with gr.Accordion("Deploy", open=False, elem_id="deploy", elem_classes="renewed") as unfolded:
+            settings = gr.HTML(apply_default_css=False)
+        with gr.Accordion("Cost", open=False, elem_id="cost", elem_classes="renewed") as priced:
+            rate = gr.Number(
+                label="Hourly rate", info="of the machine, in your currency", minimum=0, elem_id="hourly-rate", scale=0
+            )
+            costs = gr.HTML(apply_default_css=False)
+        with gr.Accordion("Details", open=False, elem_id="all-details"):
+            details.render()
     latest: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
     reasons.expand(_why, shown, [words, plot, acceptance], **latest)
     gr.on([priced.expand, rate.change], _cost, [shown, rate], costs, **latest)

@@ -1,0 +1,55 @@
+"""The first view: what a stranger sees of the page before the first press."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.axe import violations
+
+pytestmark = pytest.mark.browser
+
+# Of what stands above the text: its controls besides the links between the rooms, and its words.
+ABOVE = r"""() => {
+  const end = document.querySelector(".tokens").getBoundingClientRect().top;
+  const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getClientRects().length > 0;
+  const above = (node) => seen(node) && node.getBoundingClientRect().top < end;
+  const controls = [...document.querySelectorAll("button, input, select, textarea, summary")].filter(above);
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const words = [];
+  while (texts.nextNode()) {
+    const { parentElement: of, data } = texts.currentNode;
+    if (!of.closest("script, style, option") && above(of)) words.push(...data.split(/\s+/).filter(Boolean));
+  }
+  return { end, controls: controls.map((it) => it.ariaLabel || it.textContent || it.id), words };
+}"""
+SMALL = """() => [...document.querySelectorAll("main button, main input, main select, main a, main label")]
+  .filter((it) => it.checkVisibility({ visibilityProperty: true }) && !it.closest("p"))
+  .map((it) => [it, (it.closest("label, .wrap") ?? it).getBoundingClientRect()])
+  .filter(([, { width, height }]) => width > 0 && (width < 24 || height < 24))
+  .map(([it, { width, height }]) => [it.outerHTML.slice(0, 90), width, height])"""
+
+
+def test_the_first_view_is_short_and_shows_both_texts(visit):
+    page = visit(1440, height=900)
+    found = page.evaluate(ABOVE)
+    assert found["end"] <= 420
+    assert len(found["controls"]) <= 14, found["controls"]
+    assert len(found["words"]) <= 120, found["words"]
+    tops = [it.bounding_box()["y"] for it in page.locator(".tokens").all()]
+    assert tops[0] == tops[1]
+    share, verdict = page.get_by_role("button", name="Share").bounding_box(), page.locator("#verdict").bounding_box()
+    assert verdict["y"] <= share["y"] <= verdict["y"] + verdict["height"]
+    page.locator(".replay .caption", has_text="Slow, round ").wait_for()  # it plays by itself, in a loop
+    page.mouse.wheel(0, 1)
+    page.locator(".replay .play", has_text="Play").wait_for()
+    for text in page.locator(".tokens").all():
+        assert text.evaluate("panel => panel.scrollHeight <= panel.clientHeight"), "the whole text"
+
+
+def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
+    page = visit(390, height=844, touch=True)
+    page.mouse.wheel(0, 1)
+    assert page.locator("#header p").is_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") <= 2000
+    assert page.evaluate(SMALL) == []
+    assert violations(page) == []
