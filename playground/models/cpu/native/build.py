@@ -21,7 +21,7 @@ from playground.models.fetch.files import cache_folder
 
 FOLDER = Path(__file__).parent
 # Without -ffast-math and fused only where the source says so: a result has the same bits everywhere.
-FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-g0", "-Wno-psabi"]
+FLAGS = ["-O2", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-g0", "-Wno-psabi"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
 X86 = {"avx512": AVX512, "avx2vnni": [*AVX2, "-mavxvnni"], "avx2": AVX2, "plain": []}

@@ -73,7 +73,7 @@ static void put(const Input *in, int kind, int wide, int token, int column, cons
 
 /* One group of rows of FOUR or EIGHT times up to TILE tokens. Bound by memory for one token: 320 bytes a block; by the
    dot products for many: 16 a block and token of 16 bits, two a cycle at best. `out`: (tokens, stride). */
-INLINE void tile_of_blocks(int n, int kind, int wide, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
+INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
     const int bytes = kind == FOUR ? FOUR_BYTES : EIGHT_BYTES, columns = in->columns, blocks = columns / BLOCK;
     for (int part = 0; part < PARTS; part++) {
         const uint8_t *scales = w + 2 * LANES * part, *quads = w + (kind == FOUR ? 64 : 32) + 4 * LANES * part;
@@ -140,15 +140,12 @@ INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, i
     case 1: function(1, __VA_ARGS__); return 1; \
     case 2: if (2 < most) { function(2 < most ? 2 : 1, __VA_ARGS__); return 2; } /* fall through */ \
     case 3: if (3 < most) { function(3 < most ? 3 : 1, __VA_ARGS__); return 3; } /* fall through */ \
-    case 4: if (4 < most) { function(4 < most ? 4 : 1, __VA_ARGS__); return 4; } /* fall through */ \
-    case 5: if (5 < most) { function(5 < most ? 5 : 1, __VA_ARGS__); return 5; } /* fall through */ \
-    case 6: if (6 < most) { function(6 < most ? 6 : 1, __VA_ARGS__); return 6; } /* fall through */ \
-    case 7: if (7 < most) { function(7 < most ? 7 : 1, __VA_ARGS__); return 7; } /* fall through */ \
+    case 4: case 5: case 6: case 7: if (4 < most) { function(4 < most ? 4 : 1, __VA_ARGS__); return 4; } /* fall through */ \
     default: function(most, __VA_ARGS__); return most; \
     }
 
 /* Multiplies one group of rows with the next tokens, `n` of them at most; returns with how many. */
-static int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
+static __attribute__((noinline)) int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
     const int64_t blocks = m->columns / BLOCK;
     const uint8_t *w = m->data;
     if (m->kind == BFLOAT16 || m->kind == FLOAT16) {
@@ -157,10 +154,8 @@ static int tile(const Matrix *m, int wide, int group, const Input *in, int token
         OF_TOKENS(HALVES, tile_of_halves, FLOAT16, w, in, token, out, stride)
     }
     w += group * blocks * (m->kind == FOUR ? FOUR_BYTES : EIGHT_BYTES);
-    if (m->kind == FOUR && wide) OF_TOKENS(TILE, tile_of_blocks, FOUR, 1, w, in, token, out, stride)
-    if (m->kind == FOUR) OF_TOKENS(TILE, tile_of_blocks, FOUR, 0, w, in, token, out, stride)
-    if (wide) OF_TOKENS(TILE, tile_of_blocks, EIGHT, 1, w, in, token, out, stride)
-    OF_TOKENS(TILE, tile_of_blocks, EIGHT, 0, w, in, token, out, stride)
+    if (m->kind == FOUR) OF_TOKENS(TILE, tile_of_blocks, FOUR, wide, w, in, token, out, stride)
+    OF_TOKENS(TILE, tile_of_blocks, EIGHT, wide, w, in, token, out, stride)
 }
 
 /* Multiplies a group with n tokens into `out`, (n, stride): sets it, or adds to it. */
