@@ -20,9 +20,9 @@ from playground.commands.arguments import write
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
-from playground.experiments import compare, suite
 from playground.experiments.events import LaneFinished, PromptDone
 from playground.experiments.history import open_history
+from playground.experiments.race import Race
 from playground.models import fit
 from playground.models.device import resolve_dtype
 from playground.presets import BESIDE, load_pairs
@@ -84,7 +84,7 @@ def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_p
     main(["compare", "--target", str(tiny_folder), "--early-exit", "9", "--all-drafters", "--repeat", "1", "--prompt",
           "waves", "--max-new-tokens", "6", "--dtype", "float32", "--json", str(out)])  # fmt: skip
     printed = capsys.readouterr()
-    assert "Tokens per pass" in printed.out and "4 runs" in printed.out and "Suffix lookup" in printed.out
+    assert "Tokens per pass" in printed.out and "3 runs" in printed.out and "Suffix lookup" in printed.out
     assert "left out Early exit" in printed.err
     data = json.loads(out.read_text())
     drafters = [name for name, method in METHODS.items() if not method.drafts_with and name not in BESIDE]
@@ -113,17 +113,17 @@ def interrupted_by(event: type):
 
 
 def test_compare_that_is_stopped_prints_what_was_decoded_and_ends_with_130(tiny_folder, capsys, monkeypatch):
-    decode = compare.decode
+    decode = Race.by_turns
 
-    def waiting(backend, lane, request, watch, *take):
-        if lane.drafter != "none":
-            watch.wait(10)
-        return decode(backend, lane, request, watch, *take)
+    def waiting(race, lanes):
+        if lanes[0].drafter != "none":
+            race.watch.wait(10)
+        return decode(race, lanes)
 
-    monkeypatch.setattr(compare, "decode", waiting)
+    monkeypatch.setattr(Race, "by_turns", waiting)
     with pytest.raises(SystemExit) as exit_, interrupted_by(LaneFinished):
         main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves", "--dtype", "float32",
-              "--max-new-tokens", "8", "--json", "-"])  # fmt: skip
+              "--max-new-tokens", "8", "--one-after-the-other", "--json", "-"])  # fmt: skip
     assert exit_.value.code == 130
     assert [lane["finish"] for lane in json.loads(capsys.readouterr().out)["lanes"]] == ["length", "stopped"]
     assert open_history().entries() == []
@@ -279,8 +279,8 @@ def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny
     command = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
                "--max-new-tokens", "4", "--suite", own_suite(tmp_path, "waves", "winters", "words")]  # fmt: skip
 
-    decode = suite.decode
-    monkeypatch.setattr(suite, "decode", lambda *args: time.sleep(0.15) or decode(*args))
+    decode = Race.run
+    monkeypatch.setattr(Race, "run", lambda *args: time.sleep(0.3) or decode(*args))
     with pytest.raises(SystemExit) as exit_, interrupted_by(PromptDone):
         main(command)
     assert exit_.value.code == 130

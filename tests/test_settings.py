@@ -19,11 +19,11 @@ from playground.backends.connect import connect
 from playground.commands import compare
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
 from playground.experiments.kinds.options import options_of
 from playground.experiments.kinds.suite import SuiteOptions
 from playground.experiments.kinds.sweep import DEFAULTS
+from playground.experiments.race import decode
 from playground.lane import Axis, Lane, Request
 from playground.models.load import sampling_defaults
 from playground.presets import load_pairs

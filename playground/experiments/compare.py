@@ -20,7 +20,7 @@ from playground.trace import Comparison, Round, Trace, check_lanes
 SHORT_S = 10.0  # lanes that take less run again by themselves
 FINALISTS = 3  # how many drafters run again where several compete
 REPORTS = 50  # of the progress of a pass
-AGAIN = 2  # the most passes that lanes which take turns run again by themselves
+AGAIN = 1  # the most passes that lanes which take turns run again by themselves
 
 
 def run(

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import engines
 from playground.backends.connect import connect
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Request
 from tests.backends.fake_server import RECORDED, Answer, serve
 

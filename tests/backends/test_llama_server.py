@@ -10,8 +10,9 @@ from playground import export, metrics
 from playground.backends.connect import connect
 from playground.backends.llama_server import LlamaServer
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode, run
+from playground.experiments.compare import run
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Request
 from playground.trace import Reused
 from playground.views import headline, report, run_details

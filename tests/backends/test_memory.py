@@ -14,8 +14,8 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.static import StaticRunner
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Lane, Request, synthetic
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.early_exit import first_layers

@@ -15,8 +15,8 @@ from playground.backends.openai import BEYOND
 from playground.backends.server import CACHED
 from playground.errors import PlaygroundError
 from playground.experiments import suite
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Request
 from playground.trace import Comparison, Trace
 from playground.views import charts, facts, report

@@ -11,8 +11,8 @@ from playground.backends.connect import connect
 from playground.backends.server import Piece
 from playground.backends.vllm import Chunk, Step, VllmServer, estimated, rounds_of
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Request
 from tests.backends.fake_server import RECORDED, Answer, serve, vllm
 

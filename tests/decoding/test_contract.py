@@ -22,8 +22,8 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.verify import decide
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode as run_lane
 from playground.experiments.events import Watch
+from playground.experiments.race import decode as run_lane
 from playground.export import from_json, to_json
 from playground.lane import Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore

@@ -10,8 +10,8 @@ import pytest
 from playground import export, metrics
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments.compare import decode
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Lane, Request, assisted_lane, label, rates_for, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

@@ -29,8 +29,8 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.decoding.verify import decide
 from playground.drafting_methods import METHODS
-from playground.experiments.compare import decode as run_lane
 from playground.experiments.events import Watch
+from playground.experiments.race import decode as run_lane
 from playground.lane import Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash

@@ -25,8 +25,8 @@ from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, StopStrings, shown_until
 from playground.decoding.verify import decide
-from playground.experiments.compare import decode as run_lane
 from playground.experiments.events import Watch
+from playground.experiments.race import decode as run_lane
 from playground.lane import Request, assisted_lane, standard_lane
 from playground.metrics import answered
 from playground.models.store import ModelStore

@@ -65,4 +65,4 @@ def test_a_round_is_held_three_times(serve, monkeypatch, tmp_path):
             await within(ends(visitor, "finish", [None, None, None, sampling, 0]))
             return await asyncio.to_thread(held, tmp_path)
 
-    assert asyncio.run(visit()) == {"rounds": 1, "texts": 1, "files": 1}
+    assert asyncio.run(visit()) == {"rounds": 2, "texts": 1, "files": 2}, "two runs, of which one is shown"

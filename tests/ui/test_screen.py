@@ -11,6 +11,7 @@ from playground.progress import Progress
 from playground.trace import Comparison, Memory
 from playground.ui.compare.shown import Screen
 from playground.views import run_details, stage
+from tests.examples import plain_round
 from tests.ui import fakes
 
 
@@ -67,8 +68,11 @@ def test_the_status_says_which_lane_runs_and_how_far_it_is():
     value = screen.value()
     assert value["status"] == {"text": "Running Standard", "kind": "busy", "fraction": 0}
     assert [lane["state"] for lane in value["lanes"]] == ["running", "waiting"]
-    screen.take(RoundDone(0, fakes.comparison(tokens=2).lanes[0].rounds[0]))
-    assert screen.value()["status"]["fraction"] == 0.25, "one token of two in each of two lanes"
+    screen.take(LaneStarted(1, fakes.comparison(tokens=2).lanes[1].lane))
+    for index in (1, 0):
+        screen.take(RoundDone(index, plain_round(1)))
+    status = screen.value()["status"]
+    assert status["text"] == "Running Standard and Prompt lookup" and status["fraction"] == 0.5
 
 
 def test_a_run_that_was_cut_off_keeps_what_it_has():
