@@ -37,6 +37,7 @@ CODES = {
     "reason",
     "finish",
     "created",
+    "schedule",
 }  # not free: they have to be known
 
 
