@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import engines, parts
+from benchmarks import engines, parts, turns
 from benchmarks.gpu import command as gpu
 from playground.commands import run_command
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="benchmark")
     _add_speed(commands)
     engines.add(commands)
+    turns.add(commands)
     gpu.add(commands)
     return parser
 

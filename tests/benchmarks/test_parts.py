@@ -136,3 +136,12 @@ def test_it_runs_once_at_least(number, capsys):
         main(["speed", f"--runs={number}"])
     assert exit_.value.code == 2
     assert f"{number!r} is not a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_turns_are_held_against_lanes_alone(tiny_folder, tmp_path):
+    out = tmp_path / "turns.json"
+    main(["turns", "--target", str(tiny_folder), "--drafters", "ngram", "--runs", "3", "--max-new-tokens", "8",
+          "--dtype", "float32", "--json", str(out)])  # fmt: skip
+    (found,) = json.loads(out.read_text())
+    assert found["drafter"] == "ngram" and found["bias"][1] < found["bias"][0] < found["bias"][2]
+    assert found["bias"][0] == pytest.approx(found["by_turns"] / found["alone"])
