@@ -436,7 +436,7 @@ def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
     page.locator("#run").click()
     finish(page)
     page.locator("#explained .again").click()
-    page.locator("#verdict .range", has_text="4 speculative runs").wait_for()
+    page.locator("#verdict .range", has_text="5 runs each").wait_for()
     saved(page, lambda it: len(it.repeats) == 4)
     page.locator("#runs label", has_text=page.locator("#verdict .figure").inner_text()).wait_for()
     assert page.locator("#runs label").count() == 1, "the same run"

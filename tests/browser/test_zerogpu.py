@@ -51,7 +51,7 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
 
     ask(page, "Compare TCP and UDP.", 2000)
     page.locator("#run").click()
-    page.locator("#status", has_text="Running lane 1").wait_for()  # from here on the tokens are this run's
+    page.locator("#status", has_text="Running").wait_for()  # from here on the tokens are this run's
     panel(page, 0).locator(".tok").first.wait_for()  # a run without output has nothing to keep
     page.locator("#stop").click()
     page.locator("#run:enabled").wait_for()
@@ -64,7 +64,7 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     spaces.refusal = ""
 
     page.locator("#run").click()
-    page.locator("#status", has_text="Running lane 1").wait_for()
+    page.locator("#status", has_text="Running").wait_for()
     assert multiprocessing.active_children()
     page.close()
     deadline = time.monotonic() + 30  # not joined: the thread that handles the run joins it, and one of two would fail
