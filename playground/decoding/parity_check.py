@@ -31,7 +31,11 @@ TEXT = 16  # tokens before those that are compared
 # The most that two ways of feeding may differ, as a share of what different texts differ by. Measured: up to 7e-6 on
 # healthy models in float32, and 0.03 in bfloat16; from 1e-4 and 0.1 on where a model is wrong.
 FINE, COARSE = 3e-5, 0.15
-EXACT = ("float32", "float16 weights, float32")  # formats whose rounding is that of float32
+EXACT = (
+    "float32",
+    "float16 weights, float32",
+    "bfloat16 weights, float32",
+)  # formats whose rounding is that of float32
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
     """
     how = f"compiled: {runners.compiled}"
     if how not in loaded.proofs:
-        loaded.proofs[how] = prove(lambda: runners(loaded), _limit(loaded))
+        loaded.proofs[how] = prove(lambda: runners(loaded), _limit(loaded, runners))
     proof: Proof = loaded.proofs[how]
     who, upstream = _named(loaded)
     if proof.steps:
@@ -82,7 +86,7 @@ def check_assistant(loaded: LoadedModel, runners: Runners) -> None:
     """
     how = f"compiled: {runners.compiled}, as an assistant"
     if how not in loaded.proofs:
-        loaded.proofs[how] = prove_assistant(lambda: runners(loaded, "assistant"), _limit(loaded))
+        loaded.proofs[how] = prove_assistant(lambda: runners(loaded, "assistant"), _limit(loaded, runners))
     if wrong := loaded.proofs[how]:
         who, upstream = _named(loaded)
         raise PlaygroundError(
@@ -91,8 +95,9 @@ def check_assistant(loaded: LoadedModel, runners: Runners) -> None:
         )
 
 
-def _limit(loaded: LoadedModel) -> float:
-    return FINE if precision(loaded.model) in EXACT and loaded.model.device.type == "cpu" else COARSE
+def _limit(loaded: LoadedModel, runners: Runners) -> float:
+    exact = precision(loaded.model) in EXACT and loaded.model.device.type == "cpu"
+    return FINE if exact or runners.native(loaded) else COARSE
 
 
 def _named(loaded: LoadedModel) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.cpu.int4 import multiplies_blocks
+from playground.models.cpu.native.library import engine
 from playground.models.cpu.packed import can_pack
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -67,10 +68,12 @@ def weight_bits(name: str, device: torch.device) -> int | None:
 
     On an x86 CPU "float16" packs the weights, and "auto" does too unless `keeps_blocks` applies; even where the CPU has
     bfloat16: on two cores of a Zen 5 with avx512_bf16, packed layers multiply 1 to 8 tokens up to twice as fast (see
-    docs/benchmarks.md).
+    docs/benchmarks.md). "bfloat16" packs them where the CPU engine runs.
     """
     if name in BITS:
         return BITS[name]
+    if name == "bfloat16" and device.type == "cpu" and engine():
+        return HALF
     return HALF if name in ("auto", "float16") and can_pack(device) else None
 
 

@@ -33,6 +33,7 @@ from playground.errors import PlaygroundError, check, install_hint
 from playground.format import gigabytes
 from playground.models.attention import attend_by_groups
 from playground.models.cpu.int4 import has_blocks, has_int4, put_blocks
+from playground.models.cpu.native.library import engine
 from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack, worth_packing
 from playground.models.cpu.threads import tensors_apart
@@ -289,6 +290,8 @@ def read(
     own = own and has_blocks(weights)
     packs = own or (bits == HALF and not is_quantised(weights))
     stored = torch.float32 if weights.gguf else "auto"
+    if engine() and bits == HALF and not own and dtype == torch.bfloat16:  # asked for by its name
+        stored = dtype
     options: dict[str, Any] = {"dtype": stored if packs else dtype}
     if bits and bits != HALF and not own:
         options["quantization_config"] = quantisation(weights, bits, dtype)

@@ -19,7 +19,8 @@ from transformers.utils.quantization_config import QuantizationMethod
 
 from playground.errors import PlaygroundError, install_hint
 from playground.models.cpu.int4 import has_int4
-from playground.models.cpu.native.library import engine, wide
+from playground.models.cpu.native.layers import has_kind
+from playground.models.cpu.native.library import BFLOAT16, engine, wide
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
 
@@ -116,7 +117,8 @@ def precision(model: PreTrainedModel) -> str:
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
         if has_int4(model):
             return f"int4 weights, int{16 if wide() else 8} activations" if engine() else "int4 weights, bfloat16"
-        return f"float16 weights, {dtype}" if is_packed(model) else dtype
+        stored = "bfloat16" if has_kind(model, BFLOAT16) else "float16"
+        return f"{stored} weights, {dtype}" if is_packed(model) else dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"
     return f"{config.quant_method.value} weights, {dtype}"

@@ -115,6 +115,7 @@ def test_a_difference_within_rounding_is_a_tie_and_any_other_a_fault():
     assert not NearTie(chosen=20.0, other=19.9, rank=2, rounding=0.01).tie
 
 
+@pytest.mark.usefixtures("torch_computes")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_margin_is_measured_in_what_rounding_does(pair, dtype):
     backend, lane = LocalBackend(ModelStore(), pair, dtype, "cpu"), standard_lane(pair)

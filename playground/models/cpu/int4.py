@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.models.cpu.native.layers import NativeLinear
+from playground.models.cpu.native.layers import has_kind
 from playground.models.cpu.native.library import FOUR, engine
 from playground.models.fetch.files import ModelFiles
 
@@ -139,5 +139,4 @@ def multiplies_blocks(device: torch.device) -> bool:
 
 
 def has_int4(network: nn.Module) -> bool:
-    native = (isinstance(module, NativeLinear) and module.kind == FOUR for module in network.modules())
-    return any(native) or any(isinstance(module, Int4Linear) for module in network.modules())
+    return has_kind(network, FOUR) or any(isinstance(module, Int4Linear) for module in network.modules())

@@ -121,8 +121,8 @@ def test_another_type_is_packed_and_int4_says_why_it_cannot_be(tmp_path):
     [
         ("auto", "int4 weights, int16 activations"),
         ("int4", "int4 weights, int16 activations"),
-        ("float16", "float16 weights, float32"),
-        ("bfloat16", "bfloat16"),
+        ("float16", "bfloat16 weights, float32"),
+        ("bfloat16", "bfloat16 weights, float32"),
     ],
 )
 def test_the_store_takes_the_blocks_beside_converted_weights(checkpoint, tiny_tokenizer, dtype, expected):

@@ -94,6 +94,7 @@ def test_a_mixture_of_experts_is_not_packed_but_computes_in_the_dtype_that_was_a
     assert precision(loaded) == "bfloat16"
 
 
+@pytest.mark.usefixtures("torch_computes")
 @pytest.mark.parametrize("has_bfloat16", [True, False])
 def test_auto_packs_on_every_x86_cpu(monkeypatch, has_bfloat16):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_bfloat16}, raising=False)

@@ -298,6 +298,7 @@ def test_names_under_model_and_a_number_of_layers_copied_from_the_target_change_
     )
 
 
+@pytest.mark.usefixtures("torch_computes")
 def test_the_store_loads_a_typed_folder_once_for_chain_and_tree(tmp_path, tiny_tokenizer):
     target = small_llama(tiny_tokenizer)
     target.save_pretrained(tmp_path / "target")

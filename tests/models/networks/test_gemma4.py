@@ -121,6 +121,7 @@ def test_broken_weights_are_told(target, folders, tmp_path):
     refused(target, tmp_path / "broken", "broken cannot be loaded")
 
 
+@pytest.mark.usefixtures("torch_computes")
 def test_the_assistant_takes_the_targets_dtype(folders):
     models = ModelStore().get(
         pair_of(folders), drafter="gemma4", dtype="bfloat16", device="cpu", progress=lambda step: None

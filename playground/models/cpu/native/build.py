@@ -65,7 +65,8 @@ def build_all(into: Path) -> None:
                 _run([*cc, *FLAGS, *flags, symbol, "-c", "engine.c", "-o", path], caches)
             only = ["-DONLY_NATIVE"] if len(engines) == 1 else []
             _run([*cc, *FLAGS, *only, "-c", "pool.c", "-o", objects[-1]], caches)
-            end = [] if target.endswith("macos.11.0") else ["-Wl,--build-id=none", "-lm", "-lpthread"]
+            apple = f"-Wl,-install_name,{name}"  # the default is the path, which the bytes would depend on
+            end = [apple] if "macos" in target else ["-Wl,--build-id=none", "-lm", "-lpthread"]
             _run([*cc, "-shared", "-s", *objects, "-o", str(into / name), *end], caches)
 
 

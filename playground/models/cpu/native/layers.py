@@ -90,6 +90,10 @@ class NativeLinear(nn.Module):
         return out.view(*x.shape[:-1], self.out_features)
 
 
+def has_kind(network: nn.Module, kind: int) -> bool:
+    return any(isinstance(module, NativeLinear) and module.kind == kind for module in network.modules())
+
+
 def _by_groups(rows: Tensor) -> Tensor:
     """Returns (groups, 16, …) of (rows, …), padded with zeros."""
     short = -len(rows) % GROUP
