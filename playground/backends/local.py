@@ -62,7 +62,7 @@ class LocalBackend:
     """
 
     def __init__(
-        self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto", by_turns: bool = True
+        self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto", *, by_turns: bool = True
     ) -> None:
         self.by_turns = by_turns
         self._store, self._pair = store, pair

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from weakref import ref
 
@@ -48,8 +49,9 @@ def backend_of(drafter: str, compiled: str, model, tokenizer) -> LocalBackend:
         drafting = LoadedModel(model, tokenizer, "tiny", "made here")
     elif drafter == "early-exit":
         drafting = first_layers(target, 1)
-    models = LoadedPair(custom_pair("tiny", "layer", "mtp"), target, drafting)
-    return LocalBackend(SimpleNamespace(get=lambda *args, **kwargs: models), models.pair, "float32", "cpu", compiled)
+    pair = replace(custom_pair("tiny", "layer", "mtp"), compiled=compiled)
+    models = LoadedPair(pair, target, drafting)
+    return LocalBackend(SimpleNamespace(get=lambda *args, **kwargs: models), models.pair, "float32", "cpu")
 
 
 @pytest.mark.parametrize("compiled", ["off", "on"])

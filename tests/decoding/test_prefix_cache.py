@@ -258,7 +258,7 @@ def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, dra
     "settings", [{}, dict(temperature=1.2, regex="(the waves )+[a-z]+")], ids=["greedy", "sampled"]
 )
 def test_compiled_lanes_of_a_comparison_each_take_their_own_turn(pair, settings):
-    backend = LocalBackend(ModelStore(), pair, "float32", "cpu", "on")
+    backend = LocalBackend(ModelStore(), replace(pair, compiled="on"), "float32", "cpu")
     lanes = standard_lane(pair), assisted_lane(pair, "assistant", 3)
 
     def turn(request: Request):
