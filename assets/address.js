@@ -35,7 +35,7 @@ export function parametersOf(values, { usual, pairs }) {
 export function showAddress(values, known) {
   const { names, parameters } = parametersOf(values, known);
   const url = new URL(location.href);
-  for (const name of [...names, "id"]) url.searchParams.delete(name); // id: a run of the history that was shown
+  for (const name of [...names, "id", "shared"]) url.searchParams.delete(name); // of a run that was shown before
   for (const [name, value] of parameters) url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
   follow(values, known);
@@ -50,6 +50,18 @@ let ran = ""; // the parameters of the run that is shown; "" for the recorded on
  */
 export function follow(values, known) {
   ran = parametersOf(values, known).parameters.toString();
+  changed(values, known);
+}
+
+/**
+ * Of an address with a prompt and no run: the recorded run that is shown is not the one of these values.
+ * @param {ControlValue[]} values
+ * @param {Defaults} known
+ */
+export function showSetup(values, known) {
+  const asked = new URLSearchParams(location.search);
+  if (!asked.has("prompt") || asked.has("id") || asked.has("shared")) return;
+  ran = "another run";
   changed(values, known);
 }
 

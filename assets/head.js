@@ -35,13 +35,15 @@ function showFormed() {
     if (still < STILL && looks < LONGEST) return;
     clearInterval(timer);
     document.documentElement.classList.add("formed");
+    const title = document.querySelector("meta[property='og:title']");
+    document.title = title?.getAttribute("content") ?? document.title; // Gradio has one for all rooms
   }, EVERY_MS);
 }
 
 /** Where the parts are; "" while there are not all. */
 function layout() {
   const main = document.querySelector("main");
-  if (!main || !document.querySelector("#verdict")) return "";
+  if (!main || !document.querySelector("#verdict, .intro, #document")) return "";
   return [...main.querySelectorAll(".block, button")]
     .map((part) => Math.round(part.getBoundingClientRect().top))
     .join();

@@ -10,7 +10,7 @@ import { copyText, REFUSED } from "./clipboard.js";
  */
 function frameOf(url) {
   const frame = document.createElement("iframe");
-  Object.assign(frame, { src: `${url}&embed`, title: "Speculative decoding, replayed", width: "100%", height: "640" });
+  Object.assign(frame, { src: `${url}&embed`, title: "Speculative decoding, replayed", width: "100%", height: "900" });
   frame.style.border = "0";
   return frame.outerHTML;
 }
@@ -41,7 +41,10 @@ export function share({ element, props, watch, trigger }) {
   /** @param {boolean} inFrame */
   function keep(inFrame) {
     framed = inFrame;
-    trigger("keep"); // address.js answers it with "copy-link", as it does "copy"
+    const shared = new URLSearchParams(location.search).get("shared"); // by someone: its link is known
+    const url = `${location.origin}${location.pathname}?shared=${shared}`;
+    if (shared) document.dispatchEvent(new CustomEvent("copy-link", { detail: { url, short: false } }));
+    else trigger("keep"); // address.js answers it with "copy-link", as it does "copy"
   }
 
   /** @type {Record<string, () => void>} */

@@ -27,7 +27,7 @@ from playground.presets import Pair, load_pairs, load_suites
 from playground.ui import page
 from playground.views.scripts import ASSETS
 
-SHOT = {"width": 1280, "height": 1180}
+SHOT = {"width": 1280, "height": 1000}
 FILM = {"width": 1120, "height": 900}
 FRAMES = 72
 FRAME_MS = 110
@@ -97,7 +97,7 @@ def film(shown: Page, path: Path) -> None:
     """The stage from the headline to the replay's controls, from the first round to the last."""
     slider = shown.get_by_label("Time of the replay")
     slider.scroll_into_view_if_needed()
-    boxes = [shown.locator(part).bounding_box() for part in ("#verdict", ".replay .bar")]
+    boxes = [shown.locator(part).bounding_box() for part in (".stage > .head", ".replay")]
     top, bottom = boxes[0]["y"], boxes[1]["y"] + boxes[1]["height"] + 8
     shown.evaluate("by => scrollBy(0, by)", min(0, top))
     top, bottom = top - min(0, top), bottom - min(0, top)

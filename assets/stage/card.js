@@ -107,7 +107,7 @@ function cardOf(value) {
   });
   const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
   write(
-    "a block a pass, hatched while drafting; on top, guessed right: a step a token",
+    "a block a pass, hatched while drafting; on top, accepted guesses (height = tokens)",
     CARD.margin + CARD.label,
     462,
     note,

@@ -117,7 +117,7 @@ class Access:
         if self.models is None:
             return "On this server, a model is named by its id on the hub, as owner/name."
         if not self.models:
-            return f"On this server, models cannot be typed. Choose a pair of the list, or {OWN_MACHINE}."
+            return f"Custom models are off on this server. Pick one from the list, or {OWN_MACHINE}."
         return f"On this server, these models can be typed: {', '.join(self.models)}. For others, {OWN_MACHINE}."
 
     def told(self, text: str) -> str:

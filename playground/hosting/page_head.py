@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
@@ -22,24 +22,28 @@ from playground.errors import INTERNAL, PlaygroundError
 from playground.views import scripts
 
 TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+TITLE = re.compile(r"<title>.*?</title>", re.S)
 PICTURE = "/screenshot.png"
 
 
 class PageHead:
-    """Middleware that rewrites the og: and twitter: tags of the page and puts `assets/head.js` and `assets/head.css`
-    first. Gradio's `head` would come after its own tags, of which readers take the first, and after its scripts. Only a
-    request shows the absolute address that a picture needs."""
+    """Middleware that gives each room its title, rewrites the og: and twitter: tags, and puts `assets/head.js` and
+    `assets/head.css` first. Gradio's `head` would come after its own tags, of which readers take the first, and after
+    its scripts. Only a request shows the absolute address that a picture needs.
 
-    def __init__(self, app: ASGIApp, title: str, description: str) -> None:
-        self._app = app
-        self._words = {"title": title, "description": description}
+    Args:
+        titles: of the rooms, by the paths of their pages.
+    """
+
+    def __init__(self, app: ASGIApp, titles: Mapping[str, str], description: str) -> None:
+        self._app, self._titles, self._description = app, titles, description
         style = (scripts.ASSETS / "head.css").read_text(encoding="utf-8")
         self._first = f"<style>{style}</style>\n<script>{scripts.bundle('head.js')}.head();</script>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PICTURE:
             await FileResponse(scripts.ASSETS / "screenshot.png")(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "GET":
+        elif scope["type"] == "http" and scope["path"] in self._titles and scope["method"] == "GET":
             await self._app(scope, receive, self._rewritten(Request(scope), send))
         else:
             await self._app(scope, receive, send)
@@ -57,17 +61,20 @@ class PageHead:
             body += message.get("body", b"")
             if message.get("more_body"):
                 return
-            page = self.rewrite(body.decode("utf-8"), str(request.base_url)).encode("utf-8")
+            page = self.rewrite(body.decode("utf-8"), str(request.base_url), request.url.path).encode("utf-8")
             headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
             await send({**start, "headers": [*headers, (b"content-length", str(len(page)).encode())]})
             await send({"type": "http.response.body", "body": page})
 
         return collect
 
-    def rewrite(self, page: str, address: str) -> str:
-        """Returns the page's HTML with our tags, style and script. `address`: the page's address, with a slash at the
+    def rewrite(self, page: str, address: str, path: str) -> str:
+        """Returns a room's HTML with our tags, style and script. `address`: the first room's, with a slash at the
         end."""
-        facts = {**self._words, "type": "website", "url": address, "image": address.rstrip("/") + PICTURE}
+        title = escape(self._titles.get(path, self._titles["/"]))
+        facts = {"title": title, "description": self._description, "type": "website", "url": address}
+        facts["image"] = address.rstrip("/") + PICTURE
+        page = TITLE.sub(f"<title>{title}</title>", page, count=1)
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
         return TAGS.sub("", page).replace("<head>", f"<head>\n{self._first}\n{tags}{card}", 1)

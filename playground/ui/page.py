@@ -92,7 +92,7 @@ def build(
     preload = Preload(load)
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         page.told = access.told
-        rooms.lay_out(rooms.HOME)
+        rooms.lay_out(rooms.HOME, public=access.public)
         with gr.Row(elem_id="header"):
             gr.HTML(f"<p>{TAGLINE}</p>")
             model = gr.HTML(elem_id="model", apply_default_css=False)
@@ -108,25 +108,25 @@ def build(
         models = Models(pairs, default, fits)
         started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
         for kind in KINDS.values():
-            _begin(page, kind.name)
+            _begin(page, kind.name, access)
             experiment_tab.build(page, kind, experiments, models, started)
-        _begin(page, "servers")
+        _begin(page, "servers", access)
         servers_tab.build(page, access, own, events.turns)
-        _begin(page, "history")
+        _begin(page, "history", access)
         history_tab.build(page, past, access)
-        _begin(page, rooms.DOCS)
+        _begin(page, rooms.DOCS, access)
         docs.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = LOOKS_EVERY_S
     return page
 
 
-def _begin(page: gr.Blocks, path: str) -> None:
+def _begin(page: gr.Blocks, path: str, access: Access) -> None:
     """Begins a further page at this address, under the links to the rooms. What is laid out next belongs to it.
     Gradio's `route` would build the whole server anew at the end of each page."""
     page.pages.append((path, path, False))
     page.current_page = path
-    rooms.lay_out(path)
+    rooms.lay_out(path, public=access.public)
 
 
 def bounds(access: Access) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             "middleware": [
                 Middleware(SizeLimits, limits=access.limits),
                 Middleware(RequestFilter, access=access),
-                Middleware(PageHead, title=TITLE, description=TAGLINE),
+                Middleware(PageHead, titles=rooms.titles(), description=TAGLINE),
             ]
         },
     }

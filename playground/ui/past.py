@@ -72,7 +72,7 @@ class VisibleHistory:
         Raises:
             PlaygroundError: nothing was run here that could be stored.
         """
-        check(shown is not None and shown.repeatable, "Only a finished run of this page can be shared by a link.")
+        check(shown is not None and shown.linkable, "Only a finished run of this server can be shared by a link.")
         assert shown
         kept = self._keep(owner, shown)
         return f"shared={self.history.share(kept, owner)}" if self._access.public else f"id={kept}"
@@ -83,10 +83,13 @@ class VisibleHistory:
         Raises:
             PlaygroundError: it is no longer stored, or another visitor's.
         """
-        if name := query.get("shared"):
-            entry = self.history.shared(name)
-            return self.comparison(entry.owner, entry.id)
-        return self.comparison(owner, name) if (name := query.get("id")) else None
+        try:
+            if name := query.get("shared"):
+                entry = self.history.shared(name)
+                return self.comparison(entry.owner, entry.id)
+            return self.comparison(owner, name) if (name := query.get("id")) else None
+        except PlaygroundError:
+            raise PlaygroundError("This run is private or deleted. Ask for a share link.") from None
 
     def opened(self, owner: str, name: str) -> Result | Comparison:
         """Returns a result of the owner's.

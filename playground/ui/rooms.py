@@ -21,6 +21,7 @@ from playground.ui.wiring import PRIVATE
 TITLE = "Speculative Decoding Playground"
 TRY, BEST, SERVE, HISTORY = "Try", "Best drafter", "Serve", "History"
 HOME = "./"
+MORE = ("sweep", "depth", "acceptance")  # experiments that answer another question than their room's
 DOCS = "docs"  # a page outside the rooms
 
 
@@ -44,18 +45,27 @@ def rooms() -> dict[str, tuple[Place, ...]]:
     }
 
 
-def lay_out(path: str) -> None:
+def titles() -> dict[str, str]:
+    """Returns the title of each page by its path."""
+    labels = {f"/{place.path}": place.label for places in rooms().values() for place in places if place.path != HOME}
+    labels |= {f"/{name}": kind.label for name, kind in KINDS.items()}
+    labels |= {"/history": HISTORY, f"/{DOCS}": "Docs"}
+    return {"/": TITLE} | {path: f"{label} · {TITLE}" for path, label in labels.items()}
+
+
+def lay_out(path: str, *, public: bool = False) -> None:
     """Lays out the links at the top of a page.
 
     Args:
         path: the page's address.
+        public: whether strangers reach it: they have no servers here.
     """
-    gr.HTML(markup(path), elem_id="rooms", apply_default_css=False)
+    gr.HTML(markup(path, public=public), elem_id="rooms", apply_default_css=False)
 
 
-def markup(path: str) -> str:
+def markup(path: str, *, public: bool = False) -> str:
     """Returns the title and the rooms as HTML; below them the pages of the room, if it has several."""
-    every = rooms()
+    every = {room: places for room, places in rooms().items() if not (public and room == SERVE)}
     here = next((room for room, places in every.items() if path in (place.path for place in places)), "")
     links = "".join(_link(places[0].path, room, current=room == here) for room, places in every.items())
     title = f"<h1>{TITLE}</h1>" if path == HOME else f'<a class="brand" href="{HOME}">{TITLE}</a>'
@@ -64,7 +74,11 @@ def markup(path: str) -> str:
     if here == TRY or len(every.get(here, ())) < 2:
         return top
     quickest_first = sorted(every[here], key=lambda place: place.path != HOME)
-    inside = "".join(_link(place.path, place.label, current=place.path == path) for place in quickest_first)
+    more = [place for place in quickest_first if place.path in MORE]
+    inside = "".join(_link(it.path, it.label, current=it.path == path) for it in quickest_first if it not in more)
+    if more:
+        inside += "<small>More experiments</small>"
+        inside += "".join(_link(it.path, it.label, current=it.path == path) for it in more)
     return f'{top}<nav class="depths" aria-label="{here}">{inside}</nav>'
 
 

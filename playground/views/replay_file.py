@@ -143,7 +143,9 @@ def _still(found: Measured, address: str) -> Image.Image:
     pen.text((MARGIN, 14), figure, INK, _font(34))
     pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(found), QUIET, _font(15))
     if equation := found.equation:
-        said = f"{number(equation.tokens_per_pass)} tokens a pass at {number(equation.cost)} passes a round"
+        said = (
+            f"{number(equation.tokens_per_pass)} tokens per check at the cost of {number(equation.cost)} standard steps"
+        )
         pen.text((MARGIN, 62), f"{said}. {facts.passes(found)}", INK, _font(14))
     pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.asked}", 100), QUIET, _font(13))
     where = f"{other.lane.target} · {facts.environment_line(other.environment)}"

@@ -103,9 +103,7 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
     page = visit()
     ask(page, "Compare TCP and UDP.", 128)
     start(page)
-    for fold in ("#why", "#cost", "#deploy"):
-        page.locator(f"{fold} > button").click()
-        page.locator(fold, has_text="There is no comparison yet.").wait_for()
+    page.locator("#why > button").click()
     lengths: list[set[int]] = [set(), set()]
     done = page.locator("#status", has_text="Done")
     for _ in range(300):
@@ -115,10 +113,10 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
             seen.add(len(panel(page, index).inner_text()))
         time.sleep(0.1)
     finish(page)
-    assert all(len(seen) > 2 for seen in lengths), f"the panels did not grow while they ran: {lengths}"
+    assert all(len(seen) > 1 for seen in lengths), f"the panels did not grow while they ran: {lengths}"
 
-    for part in ("#why .main-svg", "#cost tbody", "#deploy pre"):
-        page.locator(part).first.wait_for()
+    figure = page.locator("#verdict .figure").inner_text().removeprefix("≈ ")
+    page.locator("#why .bartext", has_text=figure).wait_for()
     comparison = saved(page)
     for index, lane in enumerate(comparison.lanes):
         assert shown(page, index) == recorded(lane)

@@ -69,6 +69,7 @@ def test_a_copied_link_opens_the_page_as_it_was_and_runs_nothing(visit):
     assert page.get_by_label("number input for Max new tokens").input_value() == "24"
     assert page.locator("#drafter input").input_value() == "Assistant model"
     assert page.locator("#banner").inner_text().startswith("Recorded run: "), "nothing is run by itself"
+    assert page.locator("#stage.old").count() == 1, "what is shown is not what the link asks for"
 
 
 def test_a_run_is_kept_in_the_address_and_in_the_strip_and_a_long_prompt_is_left_out(visit):
@@ -188,7 +189,9 @@ def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromiu
     wait_for_prompt(friend, "echo Shared with a friend")
     friend.goto(f"{link}&embed")
     friend.locator("#banner", has_text="Opened from a link").wait_for()
-    assert friend.locator("#prompt").is_hidden() and friend.locator("#stage").is_visible()
+    assert friend.locator("#run").is_hidden() and friend.locator("#stage").is_visible()
+    assert friend.locator("#prompt textarea").input_value() == "echo Shared with a friend"
+    friend.locator(".round.future").first.wait_for(state="attached")  # it plays by itself
     assert friend.locator("#rooms a.brand").get_attribute("href") == link
 
     name = parse_qs(urlsplit(link).query)["shared"][0]
@@ -196,7 +199,7 @@ def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromiu
     guessed = f"{address}?shared={'0' * 32}"
     for gone in (link, guessed, own):
         friend.goto(gone)
-        friend.get_by_text("It may have been deleted").wait_for()
+        friend.get_by_text("private or deleted").wait_for()
         assert friend.locator("#banner").inner_text().startswith("Recorded run: ")
         assert "Not to be read" not in friend.content()
     friend.goto(f"{address}history")

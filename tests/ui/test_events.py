@@ -283,8 +283,8 @@ def public(backend=fakes.Backend, **limits) -> Handlers:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"pair": OWN, "target": "/etc"}, "models cannot be typed"),
-        ({"pair": OWN, "target": "/no/such/folder", "assistant": "/etc"}, "models cannot be typed"),
+        ({"pair": OWN, "target": "/etc"}, "Custom models are off"),
+        ({"pair": OWN, "target": "/no/such/folder", "assistant": "/etc"}, "Custom models are off"),
         ({"max_new_tokens": 2**31 - 1}, "decodes up to 1,024 new tokens"),
         ({"prompt": "x" * 30_000}, "takes 20,000"),
         ({"template": f"a={'x' * 30_000}"}, "takes 20,000"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from playground.hosting.access import Access
 from playground.models.fit import Fit
 from playground.ui.compare.controls import OWN, _described, pair_choices
 from playground.ui.preload import Fits
@@ -9,7 +10,7 @@ from tests.ui import fakes
 def test_the_list_says_which_pairs_run_here():
     fits = Fits(fakes.PAIRS, fakes.Store().fit)
     fits.wait()
-    assert pair_choices(fits) == [
+    assert pair_choices(fits, Access()) == [
         ("Fake pair · ready", "fake"),
         ("Large pair · too large here (needs 82 GB, 21 GB free)", "large"),
         ("Far pair · needs a download (2.4 GB)", "far"),

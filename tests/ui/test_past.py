@@ -93,7 +93,7 @@ def test_a_shared_run_is_kept_once_and_found_by_a_name_of_128_bits_alone():
     assert kept(past, MINE, 2) and past.linked(YOURS, {"shared": link[7:]}) == run.comparison
     assert len(past.history.entries(MINE)) == 2, "the one that is shared, and the last"
     past.history.delete(run.id, MINE)
-    with pytest.raises(PlaygroundError, match="no experiment"):
+    with pytest.raises(PlaygroundError, match="private or deleted"):
         past.linked(MINE, {"shared": link[7:]})
     owner = past.client("8.8.8.8")
     names = {past.share(owner, shown()) for _ in range(2)}

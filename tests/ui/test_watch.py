@@ -89,7 +89,7 @@ def test_a_malformed_request_is_answered_in_words_and_fills_no_log(serve, caplog
 
 @pytest.mark.parametrize("access", [Access(), STRANGERS], ids=["own", "strangers"])
 def test_another_address_is_refused_in_words(serve, access):
-    refused = {"http://a/?id=00000000": "It may have been deleted", "http://a/": NO_ADDRESS, "": NO_ADDRESS}
+    refused = {"http://a/?id=00000000": "private or deleted", "http://a/": NO_ADDRESS, "": NO_ADDRESS}
 
     async def asking(session: ClientSession) -> Any:
         return [await session.call_tool("watched", {"replay": replay}) for replay in refused]

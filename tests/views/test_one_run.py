@@ -151,7 +151,9 @@ def test_the_moving_picture(monkeypatch):
     monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda pen, at, text, *rest, **more: said.append(text))
     animation._still(FAST, "")
     assert said[:2] == [SPEEDUP.translate(animation.PLAIN), headline.meaning(FAST)]
-    assert f"{EQUATION.tokens_per_pass:.2f} tokens a pass at {EQUATION.cost:.2f} passes a round" in said[2]
+    assert (
+        f"{EQUATION.tokens_per_pass:.2f} tokens per check at the cost of {EQUATION.cost:.2f} standard steps" in said[2]
+    )
 
 
 def test_segments_make_the_whole():

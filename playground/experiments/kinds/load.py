@@ -314,7 +314,7 @@ KIND = Kind(
     "paying?",
     intro="Speculation pays while a server has few users, and can slow it down at high concurrency. A load test sends "
     "the prompts of a suite to two servers, level by level, to find where that turns.",
-    hint="Start both servers, as in the room Serve, then press Run. Give llama-server as many --slots as users.",
+    hint="Start both servers on the Serve page, then press Run. Give llama-server as many --slots as users.",
     exits="0: all requests were answered; 1: some failed",
     options=LoadOptions,
     work=_work,

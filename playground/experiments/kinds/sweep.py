@@ -351,7 +351,7 @@ def _acceptance(options: AcceptanceOptions, on: Decoders) -> tuple[Sweep, str]:
 
 KIND = Kind(
     name="sweep",
-    label="One setting",
+    label="Tune one setting",
     does="Measures one setting of a drafter at several values: which is the fastest, and which tie with it.",
     intro="How many tokens should be drafted at a time? A sweep tries every value on the same prompts and marks the "
     "best.",
@@ -366,7 +366,7 @@ KIND = Kind(
 
 DEPTH = Kind(
     name="depth",
-    label="Depth of a conversation",
+    label="Long conversations",
     does="Measures a drafter over the depth of the context, in one conversation that grows, and says where it stops "
     "paying.",
     intro="Does speculation still pay deep in a context? One conversation grows turn by turn; acceptance, tokens per "
@@ -383,8 +383,8 @@ ACCEPTANCE = Kind(
     name="acceptance",
     label="Drafter or machine?",
     does="Draws speed-up over acceptance for a drafter on this machine, and puts the measured point on the curve.",
-    intro="Is the drafter too often wrong, or is the machine the limit? Here verdicts are drawn at fixed rates while "
-    "drafting and verification run as always. The curve belongs to the machine, the measured point on it to the "
+    intro="Is the drafter too often wrong, or is the machine the limit? We force a fixed acceptance rate and "
+    "measure the speed-up. The curve belongs to the machine, the measured point on it to the "
     "drafter.",
     hint="Press Run. All points but the measured one are synthetic.",
     exits="0: all prompts ran; 1: some failed",

@@ -99,8 +99,8 @@ def build(
     buttons = _prompt(made, prompt)
     with gr.Row(elem_id="models"):
         made["pair"] = gr.Dropdown(
-            pair_choices(fits), value=default.name, label=SETTINGS["pair"].label, show_label=False, elem_id="pair",
-            scale=0, min_width=270,
+            pair_choices(fits, access), value=default.name, label=SETTINGS["pair"].label, show_label=False,
+            elem_id="pair", scale=0, min_width=270,
         )  # fmt: skip
         made["drafter"] = gr.Dropdown(
             drafter_choices(default), value=default.drafter, label=SETTINGS["drafter"].label, show_label=False,
@@ -200,9 +200,9 @@ def typed(values: Sequence[Any]) -> tuple[CompareOptions, Servers]:
     return CompareOptions(dict(zip(SETTINGS, values, strict=False))), Servers(server, baseline, model)
 
 
-def pair_choices(fits: Fits) -> list[tuple[str, str]]:
+def pair_choices(fits: Fits, access: Access) -> list[tuple[str, str]]:
     """Returns labels and names of the pairs; each label says whether the pair can run here."""
-    return [*fits.choices(), ("Your own models …", OWN)]
+    return [*fits.choices(), *([] if access.models == () else [("Your own models …", OWN)])]
 
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:

@@ -313,15 +313,22 @@ class Handlers:
         return drawn | {"shown": Shown(self._opened.keep(packed), drawn["shown"].chosen)}
 
     def show(self, comparison: Comparison, source: str, *, own: bool = False) -> Named:
-        """Shows a comparison with its prompt and settings. `own`: also fill in models that no preset has. `source`:
-        where it comes from, in words."""
+        """Shows a comparison with its prompt and settings. `own`: it is this server's, plays by itself, and also fills
+        in models that no preset has. `source`: where it comes from, in words."""
         screen = Screen()
         screen.opened(comparison, source)
+        screen.replay = "loop" if own else ""
         screen.goes_on = goes_on_with(comparison, screen.chosen, self._pairs) is not None
         shown = Shown(comparison, screen.chosen)
         values = prefill.from_lane(metrics.measured(comparison, screen.chosen).ours, self._pairs, own=own)
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
         return drawn | prefill.updates(values, self._pairs)
+
+    def unopened(self, problem: str) -> dict[str, Any]:
+        """Returns the stage of an address whose run cannot be shown."""
+        screen = Screen()
+        screen.end(self._access.told(problem))
+        return screen.packed()
 
     def restore(self, shown: Shown | None) -> Named:
         """Shows a run of this session again, with its prompt and settings."""

@@ -7,6 +7,7 @@ import html
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -106,7 +107,7 @@ class LoadedModels:
         prefill.wire_template(parts, self._pairs, self._store)
 
     def _choices(self) -> Any:
-        return gr.update(choices=controls.pair_choices(self._fits))
+        return gr.update(choices=controls.pair_choices(self._fits, self._access))
 
     def _ready(self) -> Any:
         store, access, error = self._store, self._access, self._preload.error
@@ -326,12 +327,13 @@ def _wire_history(
         try:
             found = past.linked(owner, dict(request.query_params))
         except PlaygroundError as problem:
-            gr.Warning(html.escape(str(problem)))  # which takes HTML
-            return gr.skip()
+            return fill({"stage": events.unopened(str(problem))})
         source = "a link" if "shared" in request.query_params else "the history"
         if not found:
             return gr.skip()
         drawn = events.show(found, source, own=True)
+        name = request.query_params.get("id")  # which it keeps where it is shared
+        drawn["shown"] = replace(drawn["shown"], id=name) if name else drawn["shown"]
         return {**fill(drawn), linked: drawn["shown"].id}
 
     def _keep_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
@@ -377,7 +379,10 @@ def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], defa
             gr.Warning(html.escape(ignored))  # which takes HTML
         return filled(parts, prefill.updates(values, pairs))
 
-    page.load(fill, None, controls.inputs(parts), **PRIVATE)
+    filled_in = page.load(fill, None, controls.inputs(parts), **PRIVATE)
+    known = json.dumps(prefill.defaults(pairs))
+    setup = f"(...values) => {rendered.SCRIPT}.showSetup(values, {known})"
+    filled_in.then(None, controls.inputs(parts), None, js=setup, **PRIVATE)
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:
