@@ -33,6 +33,7 @@ FRAMES = 72
 FRAME_MS = 110
 HOLD_MS = 2500  # the last frame
 COLOURS = 48
+TEXT = 230  # pixels of the texts that the film shows
 LARGEST = 2_000_000  # bytes of the animation
 
 SEEK = """(slider, share) => {
@@ -94,11 +95,11 @@ def screenshot(shown: Page, path: Path) -> None:
 
 
 def film(shown: Page, path: Path) -> None:
-    """The stage from the headline to the replay's controls, from the first round to the last."""
+    """The stage from the headline to the first lines of the texts, from the first round to the last."""
     slider = shown.get_by_label("Time of the replay")
     slider.scroll_into_view_if_needed()
     boxes = [shown.locator(part).bounding_box() for part in (".stage > .head", ".replay")]
-    top, bottom = boxes[0]["y"], boxes[1]["y"] + boxes[1]["height"] + 8
+    top, bottom = boxes[0]["y"], boxes[1]["y"] + boxes[1]["height"] + TEXT
     shown.evaluate("by => scrollBy(0, by)", min(0, top))
     top, bottom = top - min(0, top), bottom - min(0, top)
     clip = {"x": boxes[0]["x"], "y": top, "width": boxes[0]["width"], "height": bottom - top}
