@@ -12,7 +12,7 @@ from playground.views import engines, headline
 from playground.views.table import Table
 
 HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Runs in", "Memory", "Output")
-CAPTION = "Which drafter? Every lane on this prompt, compared with standard decoding."
+CAPTION = "Every lane on this prompt, compared with standard decoding."
 LOST = "slower than standard decoding"
 
 
@@ -58,14 +58,18 @@ def caption(comparison: Comparison) -> str:
     if len(comparison.others) < 2:
         return CAPTION
     if all(trace.schedule == "by turns" for trace in comparison.lanes):
-        said = f"{best} is clearly the fastest" if best else "No clear winner: the first ones are closer than the noise"
-        return f"{CAPTION} {said}. All lanes decoded by turns."
+        said = (
+            f"{best} is clearly the fastest here"
+            if best
+            else "No clear winner: the first ones are as close as the noise"
+        )
+        return f"{said}. {CAPTION} All lanes decoded by turns."
     if noise is None:
         return CAPTION
     spread = f"two runs of one lane differed by up to {noise - 1:.0%}"
     if best:
-        return f"{CAPTION} {best} is clearly the fastest: {spread}."
-    return f"{CAPTION} No clear winner: the first ones are closer than the noise ({spread})."
+        return f"{best} is clearly the fastest here: {spread}. {CAPTION}"
+    return f"No clear winner: the first ones are closer than the noise ({spread}). {CAPTION}"
 
 
 def _row(measured: Measured, *, best: bool) -> Row:

@@ -85,12 +85,13 @@ def _percent(part: int, whole: int) -> str:
 # The GIF shows both lanes on one clock, each token at the time of its round. Pillow draws it.
 
 
-SIZE = (800, 500)
-MARGIN, GAP, TOP, LINE, LINES = 28, 24, 140, 19, 15  # pixels, and the lines of text that fit into a lane
+SIZE = (800, 556)
+MARGIN, GAP, BARS, HEAD, TOP = 28, 24, 106, 162, 196  # pixels: the bars on one clock, then the lanes and their text
+LINE, LINES = 19, 15  # of the text that fits into a lane
 STEPS, STEP_MS, END_MS = 40, 120, 3000  # frames of the replay, the duration of each, and of the last
 INK, QUIET, SHEET, RULE = "#1f2328", "#57606a", "#ffffff", "#d9dde2"
 PLAIN = str.maketrans({"×": "x", "≈": "~"})  # characters that the font lacks
-ACCEPTED, TINT = "#0072b2", "#cfe5f4"
+ACCEPTED, TINT, PASS = "#0072b2", "#cfe5f4", "#8b949e"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
     pen = ImageDraw.Draw(image)
     for step in range(STEPS + 1):
         before, now = total_s * (step - 1) / STEPS, total_s * step / STEPS
-        for trace, left, cells in lanes:
+        for index, (trace, left, cells) in enumerate(lanes):
+            _draw_bar(pen, trace, BARS + 24 * index, before, now, total_s)
             _draw_lane(pen, trace, left, width, [cell for cell in cells if before < cell.at_s <= now], now)
         frames.append(image.copy())
     colors = frames[-1].quantize(64)
@@ -156,17 +158,32 @@ def _still(found: Measured, address: str) -> Image.Image:
     return image
 
 
+def _draw_bar(pen: ImageDraw.ImageDraw, trace: Trace, top: float, before: float, now: float, total_s: float) -> None:
+    """Draw the rounds that ended since `before`, a block each, blue where guesses were accepted; and, where the lane
+    ends before the other, by how much it is ahead `now`."""
+    scale = (SIZE[0] - 2 * MARGIN) / total_s if total_s else 0.0
+    for round_ in trace.rounds:
+        if before < round_.end_s <= now:
+            left, right = (MARGIN + scale * at for at in (round_.start_s, round_.end_s))
+            pen.rectangle((left, top, max(left, right - 2), top + 15), ACCEPTED if round_.accepted else PASS)
+    end = trace.rounds[-1].end_s if trace.rounds else total_s
+    left = MARGIN + scale * end + 8
+    if end < now and left + 90 < SIZE[0] - MARGIN:  # there is room for it
+        pen.rectangle((left, top, SIZE[0] - MARGIN, top + 16), SHEET)
+        pen.text((left, top), f"{round(now, 2) - round(end, 2):.2f} s ahead", ACCEPTED, _font(14))
+
+
 def _draw_lane(
     pen: ImageDraw.ImageDraw, trace: Trace, left: float, width: float, cells: list[Cell], now: float
 ) -> None:
     """Draw a lane as it was `now` seconds after its start, over the frame before. `cells`: the new ones."""
     end = trace.rounds[-1].end_s if trace.rounds else 0.0
     passes = sum(round_.end_s <= now for round_ in trace.rounds)
-    pen.rectangle((left, 106, left + width, 129), SHEET)
-    pen.text((left, 108), trace.lane.name, INK, _font(15))
+    pen.rectangle((left, HEAD, left + width, HEAD + 23), SHEET)
+    pen.text((left, HEAD + 2), trace.lane.name, INK, _font(15))
     said = f"{passes} passes · {min(now, end):.1f} s"
-    pen.text((left + width, 110), said, ACCEPTED if now >= end else QUIET, _font(13), anchor="ra")
-    pen.line((left, 130, left + width, 130), RULE)
+    pen.text((left + width, HEAD + 4), said, ACCEPTED if now >= end else QUIET, _font(13), anchor="ra")
+    pen.line((left, HEAD + 24, left + width, HEAD + 24), RULE)
     for cell in cells:
         if cell.accepted:
             pen.rectangle((cell.x, cell.y, cell.x + cell.width - 1, cell.y + LINE - 3), TINT)

@@ -9,7 +9,7 @@ from PIL import Image, ImageChops
 from playground.views import replay_file
 from tests.ui import fakes
 
-HALVES = {"standard": (28, 140, 388, 430), "assisted": (412, 140, 772, 430)}
+HALVES = {"standard": (28, 196, 388, 486), "assisted": (412, 196, 772, 486)}
 
 
 def test_the_assisted_lane_is_done_while_the_other_still_writes():
