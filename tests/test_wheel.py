@@ -35,11 +35,14 @@ def run(tmp_path_factory):
 
 INSIDE = """
 from importlib.metadata import entry_points
+from pathlib import Path
 import playground
+from playground.models.cpu.native import library
 from playground.commands import main
 
 print(playground.__file__, entry_points(group="playground.backends"))
 main(["drafters", "mtp"])
+print("engine:", bool(list((Path(library.__file__).parent / "built").iterdir())), library.why_torch())
 main(["monitor", "--help"])
 """
 
@@ -48,7 +51,13 @@ def test_the_terminal_works_where_nothing_but_the_package_is(run):
     """One process reads what one word of the terminal after the other would, and one is the terminal itself."""
     process = run("-c", INSIDE)
     said, _ = process.communicate(timeout=300)
-    parts = ("installed0/site/playground/__init__.py", "playground_servers:KINDS", "DeepSeek", "Ollama")
+    parts = (
+        "installed0/site/playground/__init__.py",
+        "playground_servers:KINDS",
+        "DeepSeek",
+        "Ollama",
+        "engine: True \n",
+    )
     assert process.returncode == 0 and all(part in said for part in parts), said
     process = run("-m", "playground", "pairs")
     said, _ = process.communicate(timeout=300)
