@@ -48,7 +48,7 @@ class Measured:
 
     @cached_property
     def equation(self) -> Equation | None:
-        return equation(self.base, self.ours, self.speedup)
+        return equation(self.base, self.ours, self.speedup if self.ours.schedule == "by turns" else None)
 
     @cached_property
     def difference(self) -> FirstDifference | None:
