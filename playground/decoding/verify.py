@@ -96,11 +96,7 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, ve
         FloatingPointError: scores contain NaN.
     """
     if sampler.greedy:
-        (read,) = sampler.run("argmax", _argmax, scores)
-        *choices, damaged = read.tolist()
-        if damaged:
-            raise FloatingPointError
-        path, token = follow(draft, choices.__getitem__)
+        path, token = follow(draft, _highest(scores, sampler).__getitem__)
     elif draft.probabilities is None:
         path, token = follow(draft, sampler.choices(scores, [length + depth for depth in draft.depths]))
     else:
@@ -157,6 +153,23 @@ def _judged(
     quick = sampler.distributions(scores)
     p = quick.spread(scores.shape[1])
     return (of_chain(Chain(numbers[2:], q), p, noise_of(numbers), quick.complete),)
+
+
+def _highest(scores: Tensor, sampler: Sampler) -> list[int]:
+    """Returns the highest column of each row, which the runner may have found.
+
+    Raises:
+        FloatingPointError: scores contain NaN.
+    """
+    known: list[int] | None = scores.__dict__.get("highest")
+    if known is None:
+        (read,) = sampler.run("argmax", _argmax, scores)
+        *known, damaged = read.tolist()
+    else:
+        damaged = -1 in known
+    if damaged:
+        raise FloatingPointError
+    return known
 
 
 def _argmax(scores: Tensor) -> tuple[Tensor]:

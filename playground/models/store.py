@@ -172,7 +172,7 @@ class ModelStore:
             return loaded
         with tensors_apart():
             loaded = load_it(name, target, progress)
-            pack(loaded.network)
+            pack(loaded.network, drafts=True)
         return loaded
 
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:

@@ -8,10 +8,18 @@ import random
 import pytest
 import torch
 
+from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.mtp import Eagle3Branches, TrainedBranches
+from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.native import CHUNK, NativeRunner
+from playground.decoding.runners.eager_network import EagerLayer
+from playground.decoding.runners.native import CHUNK, NativeLayerRunner, NativeRunner
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
+from playground.models.cpu.packed import pack
+from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
+from playground.models.networks.mtp import MtpLayer, one_layer
+from tests.decoding.fakes import GREEDY
 from tests.engine import FAMILIES, small, stored
 
 pytestmark = pytest.mark.skipif(engine() is None, reason="the engine does not run here")
@@ -156,3 +164,91 @@ def test_a_model_that_the_engine_does_not_run_says_why():
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     assert "dynamic" in native_model(stored(small("llama", rope_parameters=dynamic), "Q4_1"))
     assert native_model(small()) == "", "float32 was chosen: torch computes in it"
+
+
+def test_the_highest_column_of_each_row_is_known(models):
+    logits = runner_of(models["Q4_1"]).forward(range(9), keep=5)
+    assert logits.__dict__["highest"] == logits.argmax(dim=-1).tolist()
+
+
+def network_of(kind: str, target):
+    torch.manual_seed(3)
+    if kind == "mtp":
+        network = MtpLayer(target, torch.arange(0, 300, 3))
+        torch.nn.init.normal_(network.proj.weight, std=0.1)
+    else:
+        normed = kind == "normed"
+        network = Eagle3Head(target, Eagle3Config(one_layer(target.config), (0, 0, 1), normed, normed), {})
+        torch.nn.init.normal_(network.fc.weight, std=0.1)
+    for parameter in network.parameters():
+        if parameter.dim() == 1:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    (network.base if kind == "mtp" else network).norm.weight.data *= 8  # some tokens are much likelier than others
+    pack(network, drafts=True)
+    return network.eval()
+
+
+class Torch(NativeRunner):
+    """A runner whose drafter is run by torch, over the engine's linear layers."""
+
+    def layer(self, layer):
+        return EagerLayer(layer)
+
+
+def proposed(model, network, way: str, runner: type[NativeRunner], threads: int = 1):
+    """The drafts after several roll-backs of a text that was verified by passes of the target."""
+    Threads.number = threads
+    target = runner(model, native_model(model))
+    branches = (TrainedBranches if isinstance(network, MtpLayer) else Eagle3Branches)(network, target)
+    costs = lambda tokens: 1 + tokens / 60  # noqa: E731
+    drafter = ChainDrafter(branches, 300, {299}) if way == "chain" else TreeDrafter(branches, 20, {299}, 5, costs)
+    text = random.Random(2).choices(range(300), k=CHUNK + 40)
+    drafts, length = [], CHUNK + 20
+    target.forward(text[:length], keep=1)
+    target.commit(length)
+    drafter.commit(length)
+    for accepted in (1, 0, 3, 2, 0):
+        draft = drafter.propose(text[: length + 1], 5, 0.0, GREEDY)
+        drafts.append((draft, torch.stack([*draft.candidates])))
+        target.forward(text[length : length + 4], keep=4)
+        target.commit(length + 1, range(accepted))
+        length += 1 + accepted
+        drafter.commit(length)
+    assert drafter.rewind(40) == 39
+    assert drafter.propose(text[:41], 5, 0.0, GREEDY).ids == []
+    return drafts
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("kind", ["mtp", "eagle3", "normed"])
+def test_a_draft_in_one_call_is_that_of_torch(models, kind, way):
+    model = models["Q4_1"]
+    network = network_of(kind, model)
+    assert isinstance(runner_of(model).layer(network), NativeLayerRunner)
+    native, other = (proposed(model, network, way, runner) for runner in (NativeRunner, Torch))
+    for (seen, logits), (expected, others) in zip(native, other, strict=True):
+        assert len(seen.ids) > 1 and (seen.ids, seen.tree) == (expected.ids, expected.tree)
+        assert seen.q == pytest.approx(expected.q, rel=0.1)
+        own = len(network.draft_ids)  # torch has the rows that the text adds as they were loaded
+        torch.testing.assert_close(logits[:, :own], others[:, :own], rtol=0, atol=2e-3)
+        torch.testing.assert_close(logits[:, own:], others[:, own:], rtol=0, atol=0.1)
+    again = proposed(model, network, way, NativeRunner, threads=2)
+    assert all(torch.equal(one, two) for (_, one), (_, two) in zip(native, again, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
+def test_a_draft_grown_pass_by_pass_has_the_bits_of_the_whole(models, kind):
+    model = models["Q4_1"]
+    network = network_of(kind, model)
+    (draft, logits), *_ = proposed(model, network, "chain", NativeRunner)
+
+    target = runner_of(model)
+    text = random.Random(2).choices(range(300), k=CHUNK + 40)
+    branches = (TrainedBranches if kind == "mtp" else Eagle3Branches)(network, target)
+    target.forward(text[: CHUNK + 20], keep=1)
+    target.commit(CHUNK + 20)
+    branches.commit()
+    rows = [branches.root(text[: CHUNK + 21])]
+    for id_ in draft.ids[:-1]:
+        rows.append(branches.grow([id_], [0]))
+    assert torch.equal(torch.cat(rows), logits)

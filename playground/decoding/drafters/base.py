@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.native import Wanted
 from playground.decoding.sampling import Sampler
 from playground.decoding.transfer import to_device
 
@@ -181,6 +182,10 @@ class Branches(Protocol):
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be
         drafted yet."""
+
+    def drafted(self, ids: Sequence[int], wanted: Wanted) -> Draft | None:
+        """Returns a whole draft of the likeliest tokens; None where it must be grown."""
+        return None
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         """Returns the logits after the draft tokens `ids`, (tokens, draft vocabulary). `ids`: numbers, or a (tokens,)

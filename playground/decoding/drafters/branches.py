@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Collection, Sequence
 
 import torch
@@ -12,6 +13,7 @@ from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.runners.native import Wanted
 from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
 
@@ -28,6 +30,7 @@ class BranchesDrafter(Drafter, ABC):
     def __init__(self, branches: Branches, eos_ids: Collection[int]) -> None:
         self._branches = branches
         self._eos_ids = eos_ids
+        self._ends_at = array("i", eos_ids)
 
     @property
     def cache_bytes(self) -> int:
@@ -39,12 +42,20 @@ class BranchesDrafter(Drafter, ABC):
         if room < 1:
             return past(self._branches.context)
         k = min(k, room, self._branches.deepest)
+        wanted = self._wanted(ids, k, stop_below, sampler) if k > 0 else None
+        whole = self._branches.drafted(ids, wanted) if wanted else None
+        if whole is not None:
+            return whole
         logits = self._branches.root(ids) if k > 0 else None
         if logits is None:
             return NOTHING
         draft = self._grown(ids, k, stop_below, logits, sampler)
         self._branches.end()
         return draft
+
+    @abstractmethod
+    def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
+        """Returns what a draft of the likeliest tokens shall be like; None where it must be grown."""
 
     @abstractmethod
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
@@ -72,6 +83,14 @@ class ChainDrafter(BranchesDrafter):
     def __init__(self, branches: Branches, vocab_size: int, eos_ids: Collection[int]) -> None:
         super().__init__(branches, eos_ids)
         self._vocab_size = vocab_size
+        self._free = torch.empty(0)  # (tokens,), no cost for each
+
+    def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
+        if not sampler.greedy or not sampler.only_refuses(range(len(ids), len(ids) + k)):
+            return None
+        if len(self._free) < k + 2:
+            self._free = torch.ones(k + 2)
+        return Wanted(k, 1, k, stop_below, self._free, sampler.refused, self._ends_at)
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         """Drafts a chain. The tokens stay on the device until all are drafted, unless a choice depends on the text or

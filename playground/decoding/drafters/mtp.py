@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.drafters.base import Branches
+from playground.decoding.drafters.base import NOTHING, Branches, Draft
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
+from playground.decoding.runners.native import NativeLayerRunner, Wanted
 from playground.decoding.runners.static_network import StaticLayerRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
@@ -63,9 +64,23 @@ class MtpBranches(Branches):
         hidden = self._hidden.take()
         if hidden is None:
             return None
+        return self._logits(*self._layer.read(self._new(ids), hidden))
+
+    def drafted(self, ids: Sequence[int], wanted: Wanted) -> Draft | None:
+        if not isinstance(self._layer, NativeLayerRunner):
+            return None
+        hidden = self._hidden.take()
+        if hidden is None:
+            return NOTHING
+        grown = self._layer.draft(self._new(ids), hidden, wanted)
+        tree, rows = grown.parents if wanted.width > 1 else None, [grown.logits[row] for row in grown.rows]
+        return Draft(grown.ids, grown.q, tree=tree, candidates=rows, draft_ids=self.draft_ids)
+
+    def _new(self, ids: Sequence[int]) -> Sequence[int]:
+        """Returns the tokens of the text that the layer has not read."""
         tokens = ids[self._entries + 1 :]
         self._entries = len(ids) - 1
-        return self._logits(*self._layer.read(tokens, hidden))
+        return tokens
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         return self._logits(*self._layer.grow(ids, rows))
@@ -94,11 +109,12 @@ class TrainedBranches(MtpBranches):
 
     def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target)
-        self._vocabulary = TextVocabulary(layer)
+        native = self._layer.vocabulary if isinstance(self._layer, NativeLayerRunner) else None
+        self._vocabulary = native or TextVocabulary(layer)
 
-    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+    def _new(self, ids: Sequence[int]) -> Sequence[int]:
         self.draft_ids = self._vocabulary.read(ids)
-        return super().root(ids)
+        return super()._new(ids)
 
     def rewind(self, length: int) -> int:
         self._vocabulary.clear()

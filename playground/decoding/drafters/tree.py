@@ -32,6 +32,7 @@ from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.drafters.hidden import DraftChoice, without
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
+from playground.decoding.runners.native import Wanted
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import samples_drafts
@@ -75,11 +76,22 @@ class TreeDrafter(BranchesDrafter):
     ) -> None:
         super().__init__(branches, eos_ids)
         self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
+        self._costs: dict[int, torch.Tensor] = {}  # of a target pass over 0, 1, 2, … tokens, by the size of the tree
+
+    def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
+        size = self._size(k)
+        if size not in self._costs:
+            self._costs[size] = torch.tensor([self._cost(tokens) for tokens in range(size + 2)])
+        return Wanted(k, WIDTH, size, stop_below, self._costs[size], sampler.refused, self._ends_at)
+
+    def _size(self, k: int) -> int:
+        """Returns the most tokens of a tree of this depth."""
+        return math.ceil(self._nodes * min(1, k / self._lookahead))
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         """Drafts a tree. It grows no deeper once the path probabilities of all branches sum to less than
         `stop_below`."""
-        size = math.ceil(self._nodes * min(1, k / self._lookahead))
+        size = self._size(k)
         # Positions that are drafted in parallel are read at once, others one after the other.
         parallel = self._branches if isinstance(self._branches, ParallelBranches) else None
         known = self._likeliest(parallel.positions, sampler) if parallel else []
@@ -189,11 +201,14 @@ class SampledTreeDrafter(TreeDrafter):
         super().__init__(*shape)
         self._vocab_size = vocab_size
 
+    def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
+        return super()._wanted(ids, k, stop_below, sampler) if sampler.greedy else None
+
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         if sampler.greedy:
             return super()._grown(ids, k, stop_below, logits, sampler)
         choose = DraftChoice(self._vocab_size, sampler)
-        wanted = shape(math.ceil(self._nodes * min(1, k / self._lookahead)), k)
+        wanted = shape(self._size(k), k)
         tokens = [1.0, *(1 + sum(map(chance, wanted[:n])) for n in range(1, len(wanted) + 1))]
         wanted = wanted[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
         children: dict[Place, int] = {}  # place -> its number of children

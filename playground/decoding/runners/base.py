@@ -88,7 +88,8 @@ class Runner(Protocol):
                 for the last token before the tree.
 
         Returns:
-            (keep, vocabulary) logits in float32, on the model's device.
+            (keep, vocabulary) logits in float32, on the model's device. Their attribute `highest`, where they have it,
+            is the list of the highest column of each row, -1 if the row has NaN.
         """
 
     def not_numbers(self) -> PlaygroundError:

@@ -1,7 +1,8 @@
 """The native runner: a pass is one call of the CPU engine (`models/cpu/native`), on a cache of its own layout.
 
 Its logits have the same bits at every width, for a chain or a tree, on any number of threads, so that greedy lanes give
-the same text. Networks that draft from hidden states are run by torch, over the engine's linear layers.
+the same text. An MTP layer and an EAGLE-3 head are run by the engine too, and draft in one call; other networks that
+draft from hidden states by torch, over the engine's linear layers.
 """
 
 from __future__ import annotations
@@ -10,20 +11,27 @@ import copy
 from array import array
 from collections.abc import Sequence
 from ctypes import byref
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, RecursiveLayer, not_numbers
+from playground.decoding.runners.base import BlockNetwork, LayerRunner, RecursiveLayer, not_numbers
 from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
 from playground.errors import PlaygroundError
 from playground.models.attention import context_of, layers_of
-from playground.models.cpu.native.library import Cache, Pass, Threads
+from playground.models.cpu.native.drafter import NativeDrafter, native_drafter
+from playground.models.cpu.native.layers import NativeLinear
+from playground.models.cpu.native.library import Cache, Draft, Drafter, Matrix, Pass, Step, Threads
 from playground.models.cpu.native.model import NativeModel
+from playground.models.networks.eagle3 import Eagle3Head
+from playground.models.networks.heads import SharedHead
 
 GROUP = 16  # entries whose keys lie side by side
 CHUNK = 128  # tokens of a long prompt that a pass reads at once
+ADDED = 16 * GROUP  # room for further rows of the head, which doubles
+WIDTH = 8  # engine.h's MOST_WIDTH
 LEAST, SHARE = 256, 4  # the cache grows by LEAST entries, or by one in SHARE of its entries if that is more
 
 
@@ -35,7 +43,7 @@ class NativeCache:
         values: (layers, groups, room, head).
     """
 
-    def __init__(self, model: NativeModel) -> None:
+    def __init__(self, model: NativeModel | NativeDrafter) -> None:
         self._native, self._struct = model, model.struct
         self.keys, self.values, self.room = torch.empty(0), torch.empty(0), 0
         self._make(0)
@@ -57,11 +65,9 @@ class NativeCache:
 
     def gather(self, start: int, path: Sequence[int]) -> None:
         """Moves the entries start + path[i] to start + i."""
-        for to, entry in enumerate(path, start):
-            at = start + entry
-            if at != to:
-                self.keys[:, :, to // GROUP, :, to % GROUP] = self.keys[:, :, at // GROUP, :, at % GROUP]
-                self.values[:, :, to] = self.values[:, :, at]
+        if path and path[-1] >= len(path):
+            moved = array("i", path)
+            self._native.engine.functions.gather(byref(self._struct), byref(self.struct), start, _at(moved), len(moved))
 
 
 class NativeRunner:
@@ -112,8 +118,9 @@ class NativeRunner:
     def watch(self, layers: Sequence[int]) -> None:
         self._watched = array("i", layers)
 
-    def layer(self, layer: RecursiveLayer) -> EagerLayer:
-        return EagerLayer(layer)
+    def layer(self, layer: RecursiveLayer) -> LayerRunner:
+        native = native_drafter(layer, self._native.engine)
+        return NativeLayerRunner(native) if native else EagerLayer(layer)
 
     def block(self, network: BlockNetwork) -> EagerBlock:
         return EagerBlock(network)
@@ -140,6 +147,7 @@ class NativeRunner:
             raise IndexError(f"A token is outside of the vocabulary of {self.vocab_size:,}.")
         self._cache.fit(self.length + len(fed))
         logits = torch.empty(keep, self.vocab_size)
+        highest = array("i", bytes(4 * keep))
         hidden = torch.empty(len(fed), len(self._watched) * self._native.struct.width)
         whole = max(keep, len(tree or ()), 1)  # tokens at the end that are read in one pass
         done = 0
@@ -147,23 +155,33 @@ class NativeRunner:
             left = len(fed) - done
             now = left if left <= max(CHUNK, whole) else min(CHUNK, left - whole)
             last = done + now == len(fed)
-            self._run(fed[done : done + now], keep if last else 0, tree if last else None, logits, hidden[done:])
+            self._run(
+                fed[done : done + now], keep if last else 0, tree if last else None, logits, highest, hidden[done:]
+            )
             done += now
         self.passes += 1
         self._hidden = hidden
+        logits.__dict__["highest"] = highest.tolist()
         return logits
 
-    def _run(self, ids: array[int], keep: int, tree: Sequence[int] | None, logits: Tensor, hidden: Tensor) -> None:
+    def _run(
+        self,
+        ids: array[int],
+        keep: int,
+        tree: Sequence[int] | None,
+        logits: Tensor,
+        highest: array[int],
+        hidden: Tensor,
+    ) -> None:
         """Runs one pass and moves the end of the sequence."""
         functions, model = self._native.engine.functions, self._native.struct
         threads, parents = Threads.number, array("i", tree or ())
         needed = functions.scratch(byref(model), len(ids), self.length + len(ids), threads)
         if needed > len(self._scratch):
             self._scratch = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
-        pointers = (each.buffer_info()[0] for each in (ids, parents, self._watched))
         counts = len(ids), len(parents), len(self._watched), self.length, keep
-        tensors = logits, hidden, self._scratch
-        work = Pass(*pointers, *counts, *(each.data_ptr() for each in tensors))
+        results = logits.data_ptr(), _at(highest), hidden.data_ptr(), self._scratch.data_ptr()
+        work = Pass(_at(ids), _at(parents), _at(self._watched), *counts, *results)
         functions.run(byref(model), byref(self._cache.struct), byref(work), threads)
         self.length += len(ids)
 
@@ -171,7 +189,212 @@ class NativeRunner:
         tail = self.length - length
         self._cache.gather(length, path)
         if self._watched and tail:
-            before = max(0, len(self._hidden) - tail)
-            kept = [*range(before), *(before + i for i in path)]
-            self._hidden = self._hidden[torch.tensor(kept, dtype=torch.int64)] if path else self._hidden[:before]
+            before, first = max(0, len(self._hidden) - tail), 0
+            while first < len(path) and path[first] == first:
+                first += 1
+            more = path[first:]
+            hidden = self._hidden[: before + first]
+            self._hidden = torch.cat([hidden, self._hidden[[before + i for i in more]]]) if more else hidden
         self.length = length + len(path)
+
+
+class Wanted(NamedTuple):
+    """What a draft of the likeliest tokens shall be like.
+
+    Attributes:
+        depth, width, size: the most tokens in a branch, after each token, and in all.
+        stop_below: the draft ends where the probability of getting there is below it; a chain of width 1 after a token
+            whose q is.
+        cost: (size + 2,), float32, the cost of a target pass over so many tokens.
+        refused: (vocabulary,) bool, tokens that are not drafted.
+        ends: tokens after which nothing is drafted.
+    """
+
+    depth: int
+    width: int
+    size: int
+    stop_below: float
+    cost: Tensor
+    refused: Tensor | None
+    ends: array[int]
+
+
+class Grown(NamedTuple):
+    """A draft, branch by branch. `rows`: for each token the row of `logits` that it was chosen from, whose memory the
+    next draft uses again."""
+
+    ids: list[int]
+    parents: list[int]
+    q: list[float]
+    rows: list[int]
+    logits: Sequence[Tensor]
+
+
+class NativeLayerRunner:
+    """Runs a layer; `LayerRunner` documents the members that all have."""
+
+    def __init__(self, native: NativeDrafter) -> None:
+        self._native = native
+        self._cache = NativeCache(native)
+        self._entries = 0
+        self.drafter = Drafter.from_buffer_copy(native.drafter)
+        self.set_tokens(native.network.draft_ids.int(), Matrix())
+        self.vocabulary = NativeVocabulary(self) if isinstance(native.network, SharedHead) else None
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._logits, self._output = torch.empty(0, 0), torch.empty(WIDTH, native.struct.width)
+        self._rows: Sequence[Tensor] = ()  # of the logits, without padding
+        self._parents, self._depth, self._tips = array("i"), 0, [-1]
+        self._numbers = [array("i"), array("i"), array("i")]  # ids, parents and rows of a draft
+        self._q = array("f")
+
+    @property
+    def cache_bytes(self) -> int:
+        m = self._native.struct
+        return self._entries * m.groups * m.head * 2 * 4
+
+    def set_tokens(self, ids: Tensor, added: Matrix) -> None:
+        """Sets the token of each row, int32, and the further rows of the head."""
+        self._tokens, self.drafter.added, self.drafter.ids = ids, added, ids.data_ptr()
+        self._columns = len(ids)
+        self._stride = -(-self._columns // GROUP) * GROUP
+
+    def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
+        fed, hidden = self._last(ids, hidden)
+        self._fit(1)
+        self._step(fed, None, hidden, 1, self._entries)
+        self._entries += len(fed)
+        self._parents, self._depth, self._tips = array("i"), 0, [-1]
+        return self._logits[:1, : self._columns].clone(), self._output[:1].clone()
+
+    def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        fed = array("i", ids.tolist() if isinstance(ids, Tensor) else ids)
+        start, n = self._entries + len(self._parents), len(fed)
+        self._parents.extend(self._tips[row] for row in rows)
+        hidden = self._output[torch.tensor(rows)]
+        self._cache.fit(start + n)
+        self._fit(n)
+        self._step(fed, self._parents, hidden, n, start)
+        self._depth += 1
+        self._tips = list(range(start - self._entries, start - self._entries + n))
+        return self._logits[:n, : self._columns].clone(), self._output[:n].clone()
+
+    def end(self) -> None:
+        self._parents = array("i")
+
+    def rewind(self, entries: int) -> int:
+        self._entries = max(entries, 0)
+        return self._entries
+
+    def draft(self, ids: Sequence[int], hidden: Tensor, wanted: Wanted) -> Grown:
+        """Reads the tokens of the text that follow those in the cache, as `read` does, and drafts after them."""
+        fed, hidden = self._last(ids, hidden)
+        self._cache.fit(self._entries + len(fed) + WIDTH * wanted.depth)
+        self._fit(1 + wanted.width * (wanted.depth - 1))
+        if len(self._q) < wanted.size:
+            self._numbers, self._q = [array("i", [0]) * wanted.size for _ in range(3)], array("f", [0]) * wanted.size
+        text = self._text(fed, None, hidden, 1, self._entries)
+        refused = None if wanted.refused is None else wanted.refused.data_ptr()
+        job = Draft(
+            text,
+            *(wanted.depth, wanted.width, wanted.size, wanted.width == 1, wanted.stop_below),
+            *(wanted.cost.data_ptr(), refused, _at(wanted.ends), len(wanted.ends)),
+            *(_at(each) for each in (*self._numbers, self._q)),
+            *(self._logits.data_ptr(), self._output.data_ptr()),
+        )
+        functions, threads = self._native.engine.functions, Threads.number
+        self._room(functions.draft_scratch(byref(self.drafter), byref(job), threads))
+        job.scratch = self._scratch.data_ptr()
+        n = functions.draft(byref(self.drafter), byref(self._cache.struct), byref(job), threads)
+        self._entries += len(fed)
+        tokens, parents, rows = (each[:n].tolist() for each in self._numbers)
+        return Grown(tokens, parents, self._q[:n].tolist(), rows, self._rows)
+
+    def _last(self, ids: Sequence[int], hidden: Tensor) -> tuple[array[int], Tensor]:
+        """Reads the tokens before the last CHUNK, and returns those with the hidden states that the layer reads."""
+        fed, network = array("i", ids), self._native.network
+        self._cache.fit(self._entries + len(fed))
+        hidden = network.projected(hidden) if isinstance(network, Eagle3Head) else hidden.contiguous()
+        while len(fed) > CHUNK:
+            self._step(fed[:CHUNK], None, hidden, 0, self._entries)
+            fed, hidden, self._entries = fed[CHUNK:], hidden[CHUNK:], self._entries + CHUNK
+        return fed, hidden
+
+    def _fit(self, rows: int) -> None:
+        """Makes room for so many rows of logits and of output."""
+        rows = max(rows, WIDTH)
+        if self._logits.shape[0] < rows or self._logits.shape[1] != self._stride:
+            self._logits = torch.empty(max(rows, len(self._logits)), self._stride)
+            self._rows = ()
+        if not self._rows or len(self._rows[0]) != self._columns:
+            self._rows = self._logits[:, : self._columns].unbind()
+
+    def _room(self, needed: int) -> None:
+        if needed > len(self._scratch):
+            self._scratch = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
+
+    def _text(self, ids: array[int], parents: array[int] | None, hidden: Tensor, keep: int, start: int) -> Step:
+        position = self._entries + self._depth
+        counts = len(ids), start if parents is None else self._entries, start, position, keep, self._stride
+        at = _at(ids), None if parents is None else _at(parents), hidden.data_ptr()
+        return Step(*at, *counts, self._logits.data_ptr(), self._output.data_ptr())
+
+    def _step(self, ids: array[int], parents: array[int] | None, hidden: Tensor, keep: int, start: int) -> None:
+        """Runs one pass: of the text, or of a draft."""
+        step, functions, threads = (
+            self._text(ids, parents, hidden, keep, start),
+            self._native.engine.functions,
+            Threads.number,
+        )
+        self._room(functions.draft_scratch(byref(self.drafter), byref(Draft(step)), threads))
+        functions.step(byref(self.drafter), byref(self._cache.struct), byref(step), threads, self._scratch.data_ptr())
+
+
+class NativeVocabulary:
+    """The draft vocabulary, extended by the tokens of the sequence, as `TextVocabulary` is; the runner's passes give
+    the logits of the added tokens too."""
+
+    def __init__(self, runner: NativeLayerRunner) -> None:
+        self._runner = runner
+        head = runner._native.network.whole_head
+        assert isinstance(head, NativeLinear)
+        self._head, self._own = head, runner._native.network.draft_ids
+        self._of_own = frozenset(self._own.tolist())
+        self._groups = head.groups[:0]
+        self._tokens, self._ids = self._own.int(), self._own
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets the tokens of the sequence."""
+        self._known, self._read, self._count = set(self._of_own), 0, len(self._own)
+        self._runner.set_tokens(self._tokens[: self._count], Matrix())
+
+    def read(self, ids: Sequence[int]) -> Tensor:
+        new = [id_ for id_ in dict.fromkeys(ids[self._read :]) if id_ not in self._known]
+        self._read = len(ids)
+        if new:
+            self._known.update(new)
+            self._add(new)
+        return self._ids[: self._count]
+
+    def _add(self, new: list[int]) -> None:
+        own, before = len(self._own), self._count
+        self._count += len(new)
+        if self._count > len(self._ids):
+            room = own + max(ADDED, 2 * (self._count - own))
+            self._ids = torch.cat([self._ids[:before], self._own.new_zeros(room - before)])
+            self._tokens = torch.cat([self._tokens[:before], self._tokens.new_zeros(room - before)])
+            groups = self._head.groups.new_zeros(-(-(room - own) // GROUP), self._head.groups.shape[1])
+            groups[: len(self._groups)] = self._groups
+            self._groups = groups
+        ids = torch.tensor(new, dtype=torch.int32)
+        self._ids[before : self._count] = self._tokens[before : self._count] = ids
+        added = Matrix(self._groups.data_ptr(), None, self._head.kind, self._count - own, self._head.in_features)
+        self._head.take(ids, added)
+        self._runner.set_tokens(self._tokens[: self._count], added)
+
+    def extended(self, logits: Tensor, out: Tensor) -> Tensor:
+        return logits
+
+
+def _at(values: Any) -> int:
+    return values.buffer_info()[0]

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.models.cpu.int4 import BlockLinear, Int4Linear
-from playground.models.cpu.native.layers import NativeLinear, of_four_bits, of_linear
+from playground.models.cpu.native.layers import NativeLinear, of_drafter, of_four_bits, of_linear
 from playground.models.cpu.native.library import engine
 from playground.models.fused import Beside, FusedLayer, Norm, fuse
 
@@ -117,12 +117,15 @@ def worth_packing(model: PreTrainedModel) -> bool:
     return linear >= MOSTLY * total
 
 
-def pack(network: nn.Module) -> None:
+def pack(network: nn.Module, drafts: bool = False) -> None:
     """Fuses layers and packs the linear layers of a network, in place and for inference alone; everything else
     computes in float32 afterwards.
 
     Heads also retain the matrix that they were loaded with, and embeddings retain theirs: both are in the format of the
     checkpoint, and their rows are converted when they are read.
+
+    Args:
+        drafts: whether the network drafts, and is no model of its own: it may be stored in fewer bits.
     """
     models = [module for module in network.modules() if isinstance(module, PreTrainedModel)]
     heads = {model.get_output_embeddings() for model in models}
@@ -136,7 +139,9 @@ def pack(network: nn.Module) -> None:
     def packed(layer: nn.Module) -> nn.Module:
         if type(layer) is nn.Linear:  # subclasses compute in other ways
             matrix = copy_of(layer.weight) if layer in heads else None
-            return of_linear(layer, matrix, layer in heads) if engine() else PackedLinear(layer, matrix)
+            if not engine():
+                return PackedLinear(layer, matrix)
+            return of_drafter(layer) if drafts and matrix is None else of_linear(layer, matrix, layer in heads)
         if isinstance(layer, BlockLinear):
             return of_four_bits(layer.blocks, layer.bias) if engine() else Int4Linear(layer)
         if isinstance(layer, Beside):

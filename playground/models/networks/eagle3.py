@@ -114,12 +114,12 @@ class FusedEagle3Layer(FusedLayer):
     def __init__(self, layer: Eagle3Layer, norm: type[Norm]) -> None:
         super().__init__(layer, norm)
         self.before_hidden = fused_norm(layer.hidden_norm, norm)
-        self._norm_before_residual = layer.norm_before_residual
+        self.norm_before_residual = layer.norm_before_residual
 
     def _entered(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         embedding, hidden = hidden_states.chunk(2, dim=-1)
         normed = self.before_hidden(hidden)
-        residual = normed if self._norm_before_residual else hidden
+        residual = normed if self.norm_before_residual else hidden
         return residual, torch.cat([self.before_attention(embedding), normed], dim=-1)
 
 
@@ -154,7 +154,7 @@ class Eagle3Head(nn.Module):
         attend_by_groups(self.base, target.device)
         self.base.layers[0] = Eagle3Layer(self.base.layers[0], width, config.norm_before_residual)
         self.norm, self.base.norm = self.base.norm, nn.Identity()
-        self._norm_output = config.norm_output
+        self.norm_output = config.norm_output
 
         def norm_of(size: int, part: str) -> nn.Module:
             return nn.RMSNorm(size, eps=layer.rms_norm_eps, **like) if part in state else nn.Identity()
@@ -174,8 +174,23 @@ class Eagle3Head(nn.Module):
         ids = torch.arange(text.vocab_size) if head is None else draft_ids(state)
         self.register_buffer("draft_ids", ids.to(target.device), persistent=False)
 
+    @property
+    def embedding(self) -> Tensor:
+        """The matrix of the embedding, (vocabulary, width)."""
+        return (self.embed_tokens or self._shared).weight
+
+    @property
+    def head(self) -> nn.Module:
+        """The head for the draft vocabulary."""
+        return self.lm_head or self._target_head
+
     def new_cache(self) -> DynamicCache:
         return DynamicCache(config=self.base.config)
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        """Maps the target's hidden states, (…, n, layers x width of the target), to those that the layer reads."""
+        parts = zip(self.fc_norm, hidden.chunk(len(self.layers), dim=-1), strict=True)
+        return self.fc(self.input_norm(torch.cat([norm(part) for norm, part in parts], dim=-1)))
 
     def forward(
         self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
@@ -192,10 +207,9 @@ class Eagle3Head(nn.Module):
             (rows, n, width), hidden states from position 1 on.
         """
         if hidden.shape[-1] == self.fc.in_features:
-            parts = zip(self.fc_norm, hidden.chunk(len(self.layers), dim=-1), strict=True)
-            hidden = self.fc(self.input_norm(torch.cat([norm(part) for norm, part in parts], dim=-1)))
-        table = (self.embed_tokens or self._shared).weight  # not the target's module, which may scale its output
-        embedding = nn.functional.embedding(ids, table).to(hidden.dtype)
+            hidden = self.projected(hidden)
+        # Not the target's module, which may scale its output.
+        embedding = nn.functional.embedding(ids, self.embedding).to(hidden.dtype)
         out = self.base(
             inputs_embeds=torch.cat([embedding, hidden], dim=-1),
             past_key_values=cache,
@@ -203,11 +217,11 @@ class Eagle3Head(nn.Module):
             position_ids=positions,
             attention_mask=mask,
         ).last_hidden_state
-        return self.norm(out) if self._norm_output else out
+        return self.norm(out) if self.norm_output else out
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Maps (…, width) to (…, draft vocabulary) logits: column j is token draft_ids[j]."""
-        return (self.lm_head or self._target_head)(hidden if self._norm_output else self.norm(hidden))
+        return self.head(hidden if self.norm_output else self.norm(hidden))
 
 
 def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:

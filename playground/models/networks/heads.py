@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.cpu.native.layers import NativeLinear, of_linear
+from playground.models.cpu.native.layers import NativeLinear
 from playground.models.cpu.packed import PackedLinear, by_columns
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import check_made_for, fetch
@@ -55,7 +55,22 @@ class SharedHead(nn.Module):
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not a submodule: not saved, not trained
         object.__setattr__(self, "_target_head", target.get_output_embeddings())
-        object.__setattr__(self, "_head", _part(self._target_head, self.head_rows(self.draft_ids)))
+        object.__setattr__(self, "_head", self._part())
+
+    @property
+    def embedding(self) -> Tensor:
+        """The matrix of the embedding, (vocabulary, width)."""
+        return self._embedding.weight
+
+    @property
+    def head(self) -> nn.Module:
+        """The head for the draft vocabulary."""
+        return self._head
+
+    @property
+    def whole_head(self) -> nn.Module:
+        """The head for the whole vocabulary."""
+        return self._target_head
 
     def joined(self, ids: Tensor, hidden: Tensor) -> Tensor:
         """Concatenates the embeddings of tokens (…,) and the hidden states one position before them (…, width), both
@@ -71,16 +86,14 @@ class SharedHead(nn.Module):
         """Returns rows of the target's head, (tokens, width), for any token ids of its vocabulary, (tokens,)."""
         return self._target_head.weight.detach()[ids].to(self._dtype)
 
-
-def _part(head: nn.Module, rows: Tensor) -> nn.Module:
-    """Makes a head of these rows only, packed if the whole head is. `rows`: (tokens, width)."""
-    part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
-    if isinstance(head, NativeLinear):
-        part.weight = nn.Parameter(rows, requires_grad=False)
-        return of_linear(part, head=True)
-    packs = isinstance(head, PackedLinear)
-    part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
-    return PackedLinear(part) if packs else part
+    def _part(self) -> nn.Module:
+        """Makes a head of the draft vocabulary's rows, stored as the whole head is."""
+        if isinstance(self._target_head, NativeLinear):
+            return self._target_head.part(self.draft_ids)
+        rows, packs = self.head_rows(self.draft_ids), isinstance(self._target_head, PackedLinear)
+        part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+        part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
+        return PackedLinear(part) if packs else part
 
 
 class ParallelHeads(SharedHead):

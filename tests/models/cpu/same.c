@@ -47,6 +47,7 @@ int main(void) {
     int count = 0, differ = 0;
     while (engine_at(count)) count++;
     static float logits[8][TOKENS][VOCABULARY];
+    static int32_t highest[8][TOKENS];
     float *angles = numbers(ROOM * HEAD, 0.5f);
     for (int wide = 0; wide < 2; wide++)
         for (int e = count - 1; e >= 0; e--) {
@@ -58,10 +59,11 @@ int main(void) {
             model.wide = wide;
             uint8_t *scratch = aligned_alloc(64, (size_t)(engine->scratch(&model, BEFORE, ROOM, 2) + 63) / 64 * 64);
             Pass first = {.ids = ids, .tokens = BEFORE, .scratch = scratch}, second = first;
-            second = (Pass){ids, tree, NULL, TOKENS, BRANCHES, 0, BEFORE, TOKENS, logits[e][0], NULL, scratch};
+            second = (Pass){ids, tree, NULL, TOKENS, BRANCHES, 0, BEFORE, TOKENS, logits[e][0], highest[e], NULL, scratch};
             engine->pass(&model, &cache, &first, 2);
             engine->pass(&model, &cache, &second, 2);
             differ |= memcmp(logits[e], logits[count - 1], sizeof logits[e]) != 0;
+            differ |= memcmp(highest[e], highest[count - 1], sizeof highest[e]) != 0;
         }
     printf("%s: %d engines, %g\n", differ ? "different" : "same", count, (double)logits[0][TOKENS - 1][5]);
     return differ || count < 2 || !(logits[0][0][0] == logits[0][0][0]);

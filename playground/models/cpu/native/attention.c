@@ -8,7 +8,7 @@
 enum { HEADS = PLAIN ? 1 : LANES == 8 ? 2 : 4 }; /* heads of a group that are computed at once */
 
 /* x / sqrt(mean x^2 + epsilon) * w, n values, n a multiple of 16 */
-static void rms_norm(const float *x, const float *w, float *out, int n, float epsilon) {
+OUTLINE void rms_norm(const float *x, const float *w, float *out, int n, float epsilon) {
     vf sums[PARTS];
     for (int part = 0; part < PARTS; part++) sums[part] = all(0);
     for (int i = 0; i < n; i += GROUP)
@@ -21,7 +21,7 @@ static void rms_norm(const float *x, const float *w, float *out, int n, float ep
 }
 
 /* Rotates a head in place, after its norm if it has one; n is its width, whose halves belong together. */
-static void rotate(float *x, int n, const float *cosines, const float *sines, const float *norm, float epsilon, float scale) {
+OUTLINE void rotate(float *x, int n, const float *cosines, const float *sines, const float *norm, float epsilon, float scale) {
     if (norm) rms_norm(x, norm, x, n, epsilon);
     for (int i = 0; i < n / 2; i += LANES) {
         vf a = load(x + i), b = load(x + n / 2 + i), c = load(cosines + i), s = load(sines + i);
@@ -31,7 +31,7 @@ static void rotate(float *x, int n, const float *cosines, const float *sines, co
 }
 
 /* Writes a key, rotated, and a value into the cache; `keys` and `values` are those of a group. */
-static void store_entry(float *keys, float *values, int width, int entry, const float *key, const float *value) {
+OUTLINE void store_entry(float *keys, float *values, int width, int entry, const float *key, const float *value) {
     float *to = keys + (int64_t)(entry / GROUP) * GROUP * width + entry % GROUP;
     for (int i = 0; i < width; i++) to[i * GROUP] = key[i];
     memcpy(values + (int64_t)entry * width, value, 4 * (size_t)width);
@@ -53,7 +53,7 @@ INLINE void scores_of(int n, const float *queries, int width, const float *keys,
 }
 
 /* Turns `n` scores into shares in place; the room up to a multiple of 16 is written. Returns one over their sum. */
-static float soften(float *scores, int n) {
+OUTLINE float soften(float *scores, int n) {
     for (int e = n; e % GROUP; e++) scores[e] = -INFINITY;
     float most = -INFINITY;
     vf top = all(-INFINITY), sums[PARTS];

@@ -22,10 +22,11 @@ from playground.models.fetch.files import cache_folder
 FOLDER = Path(__file__).parent
 # Without -ffast-math and fused only where the source says so: a result has the same bits everywhere.
 FLAGS = ["-O2", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-g0", "-Wno-psabi"]
+FLAGS += ["-fno-asynchronous-unwind-tables", "-fno-stack-protector"]  # smaller
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
-X86 = {"avx512": AVX512, "avx2vnni": [*AVX2, "-mavxvnni"], "avx2": AVX2, "plain": []}
-ARM = {"dotprod": ["-mcpu=generic+dotprod"], "plain": []}
+X86 = {"avx512": AVX512, "avx2vnni": [*AVX2, "-mavxvnni"], "avx2": AVX2, "plain": ["-Os"]}
+ARM = {"dotprod": ["-mcpu=generic+dotprod"], "plain": ["-Os"]}
 APPLE = {"plain": ["-mcpu=apple_m1"]}
 # The name of each library, zig's name of its target, and the engines in it with their flags.
 TARGETS: dict[str, tuple[str, dict[str, list[str]]]] = {

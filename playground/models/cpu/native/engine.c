@@ -2,5 +2,6 @@
 #include "products.c"
 #include "attention.c"
 #include "pass.c"
+#include "draft.c"
 
-const Engine ENGINE = {NAME, pass_scratch, run_pass, product_scratch, product};
+const Engine ENGINE = {NAME, pass_scratch, run_pass, gather, product_scratch, product, draft_scratch, step, draft, take_rows};

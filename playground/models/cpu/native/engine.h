@@ -57,9 +57,51 @@ typedef struct {
     int32_t start; /* entries in the cache */
     int32_t keep;  /* the number of last tokens whose logits are wanted */
     float *logits; /* (keep, vocabulary) */
+    int32_t *highest; /* (keep,): the first of the highest columns of each row; -1 if one of them is not a number */
     float *hidden; /* (tokens, watching * width) */
     uint8_t *scratch;
 } Pass;
+
+/* A layer that drafts from hidden states h: an MTP layer or an EAGLE-3 head (draft.c). It reads the norms of the
+   embedding e of a token and of the h before it, side by side: attention does, or a product, whose output the layer
+   reads. Its own output is the h of the next token. */
+typedef struct {
+    const Model *model; /* of one layer; `logits`: rows of the head for the draft vocabulary */
+    const float *embedding_norm, *hidden_norm;
+    Matrix join;            /* (width, 2 width); without rows attention reads e and h */
+    Matrix added;           /* further rows of the head, or none */
+    const int32_t *ids;     /* the token of each row of `logits`, then of `added` */
+    int32_t norm_residual;  /* where attention reads e and h: 1 adds to the norm of h, 0 to h */
+    int32_t norm_output;    /* 1: the output is that after the last norm */
+    float epsilon;          /* of the norms of e and h */
+} Drafter;
+
+/* A pass of a drafter. The last tokens of the text, or tokens of a draft after it. */
+typedef struct {
+    const int32_t *ids, *parents; /* `parents`: of the draft's tokens up to here, -1 for the text; NULL: text */
+    const float *hidden;          /* (tokens, width), that before each token */
+    int32_t tokens, base, start;  /* `base`: entries of the text, if this is a draft; `start`: entries in the cache */
+    int32_t position, keep;       /* `position`: of a draft's tokens; `keep`: the last tokens whose output is wanted */
+    int32_t stride;               /* a multiple of GROUP; logits beyond the vocabulary become -infinity */
+    float *logits, *output;       /* (keep, stride), (keep, width) */
+} Step;
+
+/* A draft, of the likeliest tokens. A chain is a tree of width 1. */
+typedef struct {
+    Step text;               /* one output is kept */
+    int32_t depth, width;    /* the most tokens in a branch, and after each token */
+    int32_t size;            /* the most tokens */
+    int32_t chain;           /* 1: ends after a token whose q is below `stop_below`; 0: when all branches together are */
+    float stop_below;
+    const float *cost;       /* (size + 2,), of a pass of the target over so many tokens */
+    const uint8_t *refused;  /* (vocabulary,): 1 is not drafted; or NULL */
+    const int32_t *ends;     /* (ending,): tokens after which nothing is drafted */
+    int32_t ending;
+    int32_t *ids, *parents, *rows; /* (size,): the draft, branch by branch, and the row of the logits of each */
+    float *q;                /* (size,) */
+    float *logits, *output;  /* (1 + width (depth - 1), stride), (width, width of the model) */
+    uint8_t *scratch;
+} Draft;
 
 /* pool.c: a team of threads runs one function; each thread claims its share of a phase, then waits for the others. */
 typedef struct {
@@ -77,6 +119,11 @@ typedef struct {
     const char *name;
     int64_t (*scratch)(const Model *model, int tokens, int entries, int threads);
     void (*pass)(const Model *model, const Cache *cache, const Pass *pass, int threads);
+    void (*gather)(const Model *model, const Cache *cache, int start, const int32_t *path, int count);
     int64_t (*product_scratch)(int columns, int tokens);
     void (*product)(const Matrix *matrix, int wide, const float *x, int tokens, float *out, int threads, uint8_t *scratch);
+    int64_t (*draft_scratch)(const Drafter *drafter, const Draft *draft, int threads);
+    void (*step)(const Drafter *drafter, const Cache *cache, const Step *step, int threads, uint8_t *scratch);
+    int32_t (*draft)(const Drafter *drafter, const Cache *cache, const Draft *draft, int threads);
+    void (*take_rows)(const Matrix *from, const int32_t *rows, int count, const Matrix *to);
 } Engine;

@@ -21,9 +21,11 @@ ROWS = 256  # tokens that a layer multiplies at once, so that the inputs stay in
 class NativeLinear(nn.Module):
     """A linear layer that the engine computes: float32 in, float32 out.
 
+    Attributes:
+        groups: (groups of 16 rows, bytes), uint8, in the layout of engine.h.
+
     Args:
         kind: one of the kinds of `library`.
-        groups: (groups of 16 rows, bytes), uint8, in the layout of engine.h.
         bias: (rows,) or None.
         matrix: the weights to serve as `weight`, (rows, columns), which drafters read from heads.
         halves: rows are stored as gate_up's are, 32 of the first half and 32 of the second in turn.
@@ -43,7 +45,7 @@ class NativeLinear(nn.Module):
         self.in_features, self.out_features = columns, rows
         self.kind, self.halves = kind, halves
         # Not buffers: these would be converted with the model.
-        self._groups = groups.contiguous()
+        self.groups = groups.contiguous()
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._matrix = matrix
 
@@ -54,14 +56,27 @@ class NativeLinear(nn.Module):
         if self._matrix is not None:
             return self._matrix
         dtype = {BFLOAT16: torch.bfloat16, FLOAT16: torch.half}[self.kind]
-        rows = self._groups.view(dtype).unflatten(1, (self.in_features, GROUP)).transpose(1, 2).flatten(0, 1)
+        rows = self.groups.view(dtype).unflatten(1, (self.in_features, GROUP)).transpose(1, 2).flatten(0, 1)
         return rows[: self.out_features].float()
 
     @property
     def matrix(self) -> Matrix:
         """The layer in the engine's words. Valid as long as the layer lives."""
         bias = None if self._bias is None else self._bias.data_ptr()
-        return Matrix(self._groups.data_ptr(), bias, self.kind, self.out_features, self.in_features)
+        return Matrix(self.groups.data_ptr(), bias, self.kind, self.out_features, self.in_features)
+
+    def part(self, rows: Tensor) -> NativeLinear:
+        """Returns a layer of these rows only, (rows,), in the same format."""
+        groups = self.groups.new_zeros(-(-len(rows) // GROUP), self.groups.shape[1])
+        one = NativeLinear(self.kind, groups, len(rows), self.in_features)
+        self.take(rows.int(), one.matrix)
+        return one
+
+    def take(self, rows: Tensor, to: Matrix) -> None:
+        """Copies rows, (rows,) int32, to the last rows of another matrix of the same format."""
+        found = engine()
+        assert found is not None
+        found.functions.take_rows(byref(self.matrix), rows.data_ptr(), len(rows), byref(to))
 
     def in_turn(self) -> NativeLinear | None:
         """Returns the layer with 32 rows of its first half and 32 of its second in turn, which is the order of gate and
@@ -69,7 +84,7 @@ class NativeLinear(nn.Module):
         half = self.out_features // 2
         if half % BLOCK or self._bias is not None:
             return None
-        groups = self._groups.unflatten(0, (2, half // BLOCK, BLOCK // GROUP)).transpose(0, 1).flatten(0, 2)
+        groups = self.groups.unflatten(0, (2, half // BLOCK, BLOCK // GROUP)).transpose(0, 1).flatten(0, 2)
         return NativeLinear(self.kind, groups, self.out_features, self.in_features, halves=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,6 +158,18 @@ def of_linear(linear: nn.Linear, matrix: Tensor | None = None, head: bool = Fals
     kind, dtype = (BFLOAT16, torch.bfloat16) if weight.dtype == torch.bfloat16 else (FLOAT16, torch.float16)
     groups = _by_groups(weight.to(dtype)).transpose(1, 2).contiguous().view(torch.uint8)
     return NativeLinear(kind, groups.flatten(1), rows, columns, bias, matrix)
+
+
+def of_drafter(linear: nn.Linear) -> NativeLinear:
+    """Packs a layer of a network that drafts in blocks of eight bits, each scaled by its largest weight. They cost
+    fewer bytes than 16 bits; the target verifies what the network drafts."""
+    weight, bias = linear.weight.detach().float(), linear.bias
+    if weight.shape[1] % BLOCK:
+        return of_linear(linear)
+    blocks = weight.unflatten(1, (-1, BLOCK))
+    scale = (blocks.abs().amax(dim=2) / MOST).half()
+    q = (blocks / scale.float()[:, :, None]).nan_to_num(0, 0, 0).round().clamp(-MOST, MOST)
+    return of_eight_bits(q.to(torch.int8), scale, bias)
 
 
 MOST, NEAR, CHUNK = 127, (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5, -6, 6), 4096

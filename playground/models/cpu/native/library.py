@@ -62,7 +62,37 @@ class Pass(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("ids", "parents", "watched")),
         *((name, c_int32) for name in ("tokens", "branching", "watching", "start", "keep")),
-        *((name, c_void_p) for name in ("logits", "hidden", "scratch")),
+        *((name, c_void_p) for name in ("logits", "highest", "hidden", "scratch")),
+    ]
+
+
+class Drafter(Structure):
+    _fields_ = [
+        ("model", POINTER(Model)),
+        *((name, c_void_p) for name in ("embedding_norm", "hidden_norm")),
+        *((name, Matrix) for name in ("join", "added")),
+        ("ids", c_void_p),
+        *((name, c_int32) for name in ("norm_residual", "norm_output")),
+        ("epsilon", c_float),
+    ]
+
+
+class Step(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("ids", "parents", "hidden")),
+        *((name, c_int32) for name in ("tokens", "base", "start", "position", "keep", "stride")),
+        *((name, c_void_p) for name in ("logits", "output")),
+    ]
+
+
+class Draft(Structure):
+    _fields_ = [
+        ("text", Step),
+        *((name, c_int32) for name in ("depth", "width", "size", "chain")),
+        ("stop_below", c_float),
+        *((name, c_void_p) for name in ("cost", "refused", "ends")),
+        ("ending", c_int32),
+        *((name, c_void_p) for name in ("ids", "parents", "rows", "q", "logits", "output", "scratch")),
     ]
 
 
@@ -71,8 +101,13 @@ class Functions(Structure):
         ("name", c_char_p),
         ("scratch", CFUNCTYPE(c_int64, POINTER(Model), c_int, c_int, c_int)),
         ("run", CFUNCTYPE(None, POINTER(Model), POINTER(Cache), POINTER(Pass), c_int)),
+        ("gather", CFUNCTYPE(None, POINTER(Model), POINTER(Cache), c_int, c_void_p, c_int)),
         ("product_scratch", CFUNCTYPE(c_int64, c_int, c_int)),
         ("product", CFUNCTYPE(None, POINTER(Matrix), c_int, c_void_p, c_int, c_void_p, c_int, c_void_p)),
+        ("draft_scratch", CFUNCTYPE(c_int64, POINTER(Drafter), POINTER(Draft), c_int)),
+        ("step", CFUNCTYPE(None, POINTER(Drafter), POINTER(Cache), POINTER(Step), c_int, c_void_p)),
+        ("draft", CFUNCTYPE(c_int32, POINTER(Drafter), POINTER(Cache), POINTER(Draft), c_int)),
+        ("take_rows", CFUNCTYPE(None, POINTER(Matrix), c_void_p, c_int32, POINTER(Matrix))),
     ]
 
 

@@ -6,6 +6,7 @@ Nothing is copied: the engine reads the weights of the layers that torch runs to
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class NativeModel:
         config = model.config
         self.engine = found
         self._model = model
-        self._layers = (Layer * len(decoder.layers))(*(self._layer(layer) for layer in decoder.layers))
+        self._layers = (Layer * len(decoder.layers))(*(layer_of(layer) for layer in decoder.layers))
         attention = decoder.layers[0].self_attn
         embedding: Any = model.get_input_embeddings().weight
         self._kept = [embedding, decoder.norm.weight]
@@ -66,9 +67,7 @@ class NativeModel:
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
         """Returns cosines and sines of the rotary embedding, (positions, head / 2), float32."""
         model: Any = self._model
-        cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
-        half = cosines.shape[-1] // 2  # both halves are the same
-        return cosines[0, :, :half].float().contiguous(), sines[0, :, :half].float().contiguous()
+        return angles_of(model.model, positions)
 
     def first(self, layers: int) -> NativeModel:
         """Returns the model that ends after so many layers."""
@@ -77,13 +76,21 @@ class NativeModel:
         shallow.struct.layers = layers
         return shallow
 
-    @staticmethod
-    def _layer(layer: Any) -> Layer:
-        norms = layer.before_attention.weight, layer.before_mlp.weight
-        heads = (layer.of_heads.weight[0], layer.of_heads.weight[-1]) if layer.of_heads else ()
-        pointers = [norm.data_ptr() for norm in (*norms, *heads)] + [None] * (2 - len(heads))
-        matrices = layer.query_key_value, layer.out, layer.gate_up, layer.down
-        return Layer(*pointers, *(each.matrix for each in matrices))
+
+def layer_of(layer: Any) -> Layer:
+    """Returns a fused layer in the engine's words, which are valid as long as it lives."""
+    norms = layer.before_attention.weight, layer.before_mlp.weight
+    heads = (layer.of_heads.weight[0], layer.of_heads.weight[-1]) if layer.of_heads else ()
+    pointers = [norm.data_ptr() for norm in (*norms, *heads)] + [None] * (2 - len(heads))
+    matrices = layer.query_key_value, layer.out, layer.gate_up, layer.down
+    return Layer(*pointers, *(each.matrix for each in matrices))
+
+
+def angles_of(decoder: Any, positions: int) -> tuple[Tensor, Tensor]:
+    """Returns cosines and sines of a decoder's rotary embedding, (positions, head / 2), float32."""
+    cosines, sines = decoder.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
+    half = cosines.shape[-1] // 2  # both halves are the same
+    return cosines[0, :, :half].float().contiguous(), sines[0, :, :half].float().contiguous()
 
 
 def native_model(model: PreTrainedModel) -> NativeModel | str:
@@ -107,12 +114,25 @@ def _why_not(model: PreTrainedModel) -> str:
         return f"the engine does not run {type(model).__name__}"
     decoder: Any = model.model
     config: Any = model.config
+    reason = why_not_layers(config, list(decoder.layers), config.hidden_size)
+    if reason:
+        return reason
+    embedding: Any = model.get_input_embeddings().weight
+    if embedding.shape != (config.vocab_size, config.hidden_size) or embedding.dtype not in EMBEDDINGS:
+        return "its embedding is stored in another format"
+    if (model.get_output_embeddings().out_features, model.get_output_embeddings().in_features) != embedding.shape:
+        return "its head and its embedding have different sizes"
+    return ""
+
+
+def why_not_layers(config: Any, layers: Sequence[Any], read: int) -> str:
+    """Returns why the engine cannot run fused layers; "" if it can. `read`: the width that attention reads."""
     rope = getattr(config, "rope_parameters", None) or {}
     if set(getattr(config, "layer_types", None) or ()) - {"full_attention"} or getattr(config, "sliding_window", None):
         return "the engine has no sliding windows"
     if rope.get("rope_type", "default") not in ROPES:
         return f"the engine does not know rotary positions of the kind {rope['rope_type']}"
-    width, head = config.hidden_size, decoder.layers[0].self_attn.head_dim
+    width, head = config.hidden_size, layers[0].self_attn.head_dim
     heads, groups, inner = config.num_attention_heads, config.num_key_value_heads, config.intermediate_size
     if head not in WIDTHS or rope.get("partial_rotary_factor", 1.0) not in (None, 1.0):
         return (
@@ -120,9 +140,10 @@ def _why_not(model: PreTrainedModel) -> str:
         )
     if width % BLOCK or inner % BLOCK or heads % groups:
         return "the engine needs sizes that are multiples of 32"
-    shapes = [((heads + 2 * groups) * head, width), (width, heads * head), (2 * inner, width), (width, inner)]
-    for layer in decoder.layers:
-        matrices = [layer.query_key_value, layer.out, layer.gate_up, layer.down] if type(layer) is FusedLayer else []
+    shapes = [((heads + 2 * groups) * head, read), (width, heads * head), (2 * inner, width), (width, inner)]
+    for layer in layers:
+        fused = isinstance(layer, FusedLayer)
+        matrices = [layer.query_key_value, layer.out, layer.gate_up, layer.down] if fused else []
         stored = [(each.out_features, each.in_features) for each in matrices if isinstance(each, NativeLinear)]
         if stored != shapes or not matrices[2].halves or not isinstance(layer.activation, nn.SiLU | SiLUActivation):
             return "its layers are not of a kind that the engine has, or their matrices are stored in several formats"
@@ -131,9 +152,4 @@ def _why_not(model: PreTrainedModel) -> str:
             return "its norms are of another width"
         if layer.of_heads and layer.of_heads.weight.shape != (heads + groups, head):
             return "its head norms are of another width"
-    embedding: Any = model.get_input_embeddings().weight
-    if embedding.shape != (config.vocab_size, width) or embedding.dtype not in EMBEDDINGS:
-        return "its embedding is stored in another format"
-    if (model.get_output_embeddings().out_features, model.get_output_embeddings().in_features) != embedding.shape:
-        return "its head and its embedding have different sizes"
     return ""

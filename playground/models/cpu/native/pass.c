@@ -10,6 +10,7 @@ typedef struct {
     float *x;                       /* (tokens, width): the residual stream */
     float *qkv;                     /* (tokens, (heads + 2 groups) * head) */
     Input normed, attended, gated;  /* inputs of the products */
+    const Input *given;             /* what attention's projections read in place of the norms of x; NULL: those */
     struct {
         Input normed;               /* of a single token, which each thread computes for itself */
         float *row, *scores;        /* (max(width, ...),), (HEADS, stride) */
@@ -25,7 +26,7 @@ static int longest_row(const Model *m) {
     return m->width > heads ? m->width : heads;
 }
 
-static Work new_work(uint8_t **scratch, const Model *m, int64_t tokens, int entries, int threads) {
+OUTLINE Work new_work(uint8_t **scratch, const Model *m, int64_t tokens, int entries, int threads) {
     Work w = {.tokens = (int)tokens, .stride = (entries + 2 * GROUP - 1) / GROUP * GROUP};
     int all_heads = m->heads * m->head;
     w.parent = carve(scratch, tokens * 4);
@@ -45,7 +46,7 @@ static Work new_work(uint8_t **scratch, const Model *m, int64_t tokens, int entr
 }
 
 /* Tokens in a row, the last of them a tree. */
-static void place(Work *w, int tokens, int start, const int32_t *tree, int branching) {
+OUTLINE void place(Work *w, int tokens, int start, const int32_t *tree, int branching) {
     int chain = tokens - branching;
     w->tokens = tokens;
     w->base = w->start = start;
@@ -106,9 +107,9 @@ static void gate(float *gate, const float *up) {
 }
 
 /* One decoder layer over w->x, in place. `keys`, `values`: the layer's entries. */
-static void run_layer(const Model *m, const Layer *l, const Cache *c, float *keys, float *values, Work *w, Team *team) {
+OUTLINE void run_layer(const Model *m, const Layer *l, const Cache *c, float *keys, float *values, Work *w, Team *team) {
     int n = w->tokens, head = m->head, units = n * m->groups;
-    const Input *in = normed_rows(m, w, l->attention_norm, &l->query_key_value, 0, team);
+    const Input *in = w->given ? w->given : normed_rows(m, w, l->attention_norm, &l->query_key_value, 0, team);
     multiply(&l->query_key_value, m->wide, in, n, w->qkv, (m->heads + 2 * m->groups) * head, 0, team);
 
     /* By token and group. Of a single token each group attends to entries that its own thread has written. */
@@ -142,17 +143,21 @@ static void run_layer(const Model *m, const Layer *l, const Cache *c, float *key
     multiply(&l->down, m->wide, &w->gated, n, w->x, m->width, 1, team);
 }
 
+/* A row of the embedding in float32. */
+OUTLINE void embedding_row(const Model *m, int id, float *to) {
+    for (int i = 0; i < m->width; i += LANES) {
+        int64_t at = (int64_t)id * m->width + i;
+        const uint16_t *half = (const uint16_t *)m->embedding + at;
+        store(to + i, m->embedding_kind == BFLOAT16  ? from_bfloat16(half)
+                      : m->embedding_kind == FLOAT16 ? from_half((const uint8_t *)half)
+                                                     : load((const float *)m->embedding + at));
+    }
+}
+
 /* A phase: the rows of the embedding. */
 static void embed(const Model *m, Work *w, const int32_t *ids, Team *team) {
     for (Range r = {0}; team_claim(team, w->tokens, &r);)
-        for (int t = r.begin; t < r.end; t++)
-            for (int i = 0; i < m->width; i += LANES) {
-                int64_t at = (int64_t)ids[t] * m->width + i;
-                const uint16_t *half = (const uint16_t *)m->embedding + at;
-                store(w->x + (int64_t)t * m->width + i, m->embedding_kind == BFLOAT16  ? from_bfloat16(half)
-                                                        : m->embedding_kind == FLOAT16 ? from_half((const uint8_t *)half)
-                                                                                       : load((const float *)m->embedding + at));
-            }
+        for (int t = r.begin; t < r.end; t++) embedding_row(m, ids[t], w->x + (int64_t)t * m->width);
     team_wait(team);
 }
 
@@ -176,6 +181,33 @@ static void watch(const Job *job, Work *w, int layer, Team *team) {
         }
 }
 
+static int32_t highest(const float *x, int n) {
+    vf top = all(-INFINITY);
+    vi at = all_int(0), wrong = all_int(0);
+    int i = 0, found = 0, bad = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf v = load(x + i);
+        vi more = v > top;
+        at = (more & i) | (at & ~more);
+        top = larger(v, top);
+        wrong |= v != v;
+    }
+    float most = -INFINITY;
+    for (int lane = 0; lane < LANES; lane++) {
+        int here = at[lane] + lane;
+        bad |= wrong[lane];
+        if (top[lane] > most || (top[lane] == most && here < found)) {
+            most = top[lane];
+            found = here;
+        }
+    }
+    for (; i < n; i++) {
+        bad |= x[i] != x[i];
+        if (x[i] > most) most = x[found = i];
+    }
+    return bad ? -1 : found;
+}
+
 static void pass_work(void *given, Team *team) {
     Job *job = given;
     const Model *m = job->model;
@@ -193,6 +225,9 @@ static void pass_work(void *given, Team *team) {
         const Input *in = normed_rows(m, w, m->norm, &m->logits, w->tokens - keep, team);
         multiply(&m->logits, m->wide, in, keep, job->pass->logits, m->vocabulary, 0, team);
     }
+    for (Range r = {0}; team_claim(team, keep, &r);)
+        for (int t = r.begin; t < r.end; t++)
+            job->pass->highest[t] = highest(job->pass->logits + (int64_t)t * m->vocabulary, m->vocabulary);
     team_wait(team);
 }
 
@@ -201,6 +236,22 @@ static void run_pass(const Model *model, const Cache *cache, const Pass *pass, i
     Job job = {model, cache, pass, new_work(&scratch, model, pass->tokens, pass->start + pass->tokens, threads)};
     place(&job.work, pass->tokens, pass->start, pass->parents, pass->branching);
     team_run(threads, pass_work, &job);
+}
+
+/* Moves the entries start + path[i] to start + i; path[i] is at least i, and they ascend. */
+static void gather(const Model *m, const Cache *c, int start, const int32_t *path, int count) {
+    int64_t head = m->head, groups = (int64_t)m->layers * m->groups;
+    for (int64_t g = 0; g < groups; g++) {
+        float *keys = c->keys + g * c->room * head, *values = c->values + g * c->room * head;
+        for (int i = 0; i < count; i++) {
+            int to = start + i, at = start + path[i];
+            if (to == at) continue;
+            float key[128];
+            const float *from = keys + (int64_t)(at / GROUP) * GROUP * head + at % GROUP;
+            for (int j = 0; j < head; j++) key[j] = from[j * GROUP];
+            store_entry(keys, values, m->head, to, key, values + at * head);
+        }
+    }
 }
 
 static int64_t pass_scratch(const Model *model, int tokens, int entries, int threads) {

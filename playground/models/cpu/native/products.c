@@ -31,7 +31,7 @@ static Input new_input(uint8_t **scratch, int64_t tokens, int columns) {
 }
 
 /* Turns 32 floats into integers. What is not a number makes the scale not a number, and so every output. */
-static void quantise(const Input *in, int wide, int64_t block, const float *x) {
+OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) {
     float most = 0, bad = 0;
     vf top = all(0), wrong = all(0);
     for (int i = 0; i < BLOCK; i += LANES) {
@@ -64,7 +64,7 @@ static void quantise(const Input *in, int wide, int64_t block, const float *x) {
 }
 
 /* Hands `count` values of a token, from a column on, to a product with a matrix of this kind. */
-static void put(const Input *in, int kind, int wide, int token, int column, const float *x, int count) {
+OUTLINE void put(const Input *in, int kind, int wide, int token, int column, const float *x, int count) {
     if (kind >= BFLOAT16) memcpy(in->x + (int64_t)token * in->columns + column, x, 4 * (size_t)count);
     else
         for (int i = 0; i < count; i += BLOCK)
@@ -145,7 +145,7 @@ INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, i
     }
 
 /* Multiplies one group of rows with the next tokens, `n` of them at most; returns with how many. */
-static __attribute__((noinline)) int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
+OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
     const int64_t blocks = m->columns / BLOCK;
     const uint8_t *w = m->data;
     if (m->kind == BFLOAT16 || m->kind == FLOAT16) {
@@ -175,7 +175,7 @@ static void multiply_group(const Matrix *m, int wide, int group, const Input *in
 }
 
 /* A phase: the whole product of n tokens. The team waits afterwards. */
-static void multiply(const Matrix *m, int wide, const Input *in, int n, float *out, int64_t stride, int add, Team *team) {
+OUTLINE void multiply(const Matrix *m, int wide, const Input *in, int n, float *out, int64_t stride, int add, Team *team) {
     for (Range r = {0}; team_claim(team, (m->rows + GROUP - 1) / GROUP, &r);)
         for (int g = r.begin; g < r.end; g++) multiply_group(m, wide, g, in, n, out, stride, add);
     team_wait(team);
