@@ -43,25 +43,18 @@ export function showAddress(values, known) {
 
 let ran = ""; // the parameters of the run that is shown; "" for the recorded one
 
+let opening = true; // until the page has shown what its address names
+
 /**
- * The values are those of the run that is shown.
+ * The values are those of the run that is shown; but for an address with a prompt and no run, where the recorded run is.
  * @param {ControlValue[]} values
  * @param {Defaults} known
  */
 export function follow(values, known) {
-  ran = parametersOf(values, known).parameters.toString();
-  changed(values, known);
-}
-
-/**
- * Of an address with a prompt and no run: the recorded run that is shown is not the one of these values.
- * @param {ControlValue[]} values
- * @param {Defaults} known
- */
-export function showSetup(values, known) {
   const asked = new URLSearchParams(location.search);
-  if (!asked.has("prompt") || asked.has("id") || asked.has("shared")) return;
-  ran = "another run";
+  const setup = opening && asked.has("prompt") && !asked.has("id") && !asked.has("shared");
+  ran = setup ? "another run" : parametersOf(values, known).parameters.toString();
+  opening = false;
   changed(values, known);
 }
 

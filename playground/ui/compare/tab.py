@@ -379,10 +379,7 @@ def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], defa
             gr.Warning(html.escape(ignored))  # which takes HTML
         return filled(parts, prefill.updates(values, pairs))
 
-    filled_in = page.load(fill, None, controls.inputs(parts), **PRIVATE)
-    known = json.dumps(prefill.defaults(pairs))
-    setup = f"(...values) => {rendered.SCRIPT}.showSetup(values, {known})"
-    filled_in.then(None, controls.inputs(parts), None, js=setup, **PRIVATE)
+    page.load(fill, None, controls.inputs(parts), **PRIVATE)
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:
