@@ -69,8 +69,8 @@ def markup(path: str, *, public: bool = False) -> str:
     here = next((room for room, places in every.items() if path in (place.path for place in places)), "")
     links = "".join(_link(places[0].path, room, current=room == here) for room, places in every.items())
     title = f"<h1>{TITLE}</h1>" if path == HOME else f'<a class="brand" href="{HOME}">{TITLE}</a>'
-    more = _link(DOCS, "Docs", current=path == DOCS) + _source()
-    top = f'<nav aria-label="Rooms">{title}<span>{links}{more}</span></nav>'
+    beside = _link(DOCS, "Docs", current=path == DOCS) + _source()
+    top = f'<nav aria-label="Rooms">{title}<span>{links}{beside}</span></nav>'
     if here == TRY or len(every.get(here, ())) < 2:
         return top
     quickest_first = sorted(every[here], key=lambda place: place.path != HOME)
