@@ -20,3 +20,7 @@ def check(condition: bool, message: str) -> None:
 def install_hint(name: str) -> str:
     """Return a sentence on how to install the packages of an extra."""
     return f'Install the extra: pip install "speculative-decoding-playground[{name}]", in a checkout ".[{name}]".'
+
+
+class MadeForAnother(PlaygroundError):
+    """A drafter is whole, and was made for another target."""

@@ -43,6 +43,8 @@ class Pair(PairSettings):
         target: an id on the hub, a folder (also one of assets/drafters), or "starter".
         weights: the drafter's weights, by the name of the drafting method: an id or a folder as for `target`; for mtp
             also "native", the target's own layers; for early-exit the number of the target's layers.
+        readings: how weights are read where their own config.json is wrong, by the name of the drafting method:
+            fields of `models.networks.readings`. `playground doctor` finds them.
         without: methods that fit, but are not offered.
         drafters: the methods that are offered: by default all that fit, in the order of their registration, after the
             default `drafter`.
@@ -57,6 +59,7 @@ class Pair(PairSettings):
     drafter: str
     size_gb: float
     weights: Mapping[str, str | int] = field(default_factory=dict)
+    readings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
     dtype: str = "auto"
@@ -76,6 +79,10 @@ class Pair(PairSettings):
                 _expect(isinstance(value, int) and value >= 1, f"weights.{method}", "a number of layers, 1 or more")
             else:
                 _expect(isinstance(value, str) and value.strip(), f"weights.{method}", "an id on the hub or a folder")
+        networks = [name for name in self.weights if METHODS[name].weights == "network"]
+        _expect(
+            set(self.readings) <= set(networks), "readings", f"for networks that weights names: {', '.join(networks)}"
+        )
         for drafter in (self.drafter, *self.drafters):
             if not self.fits(drafter):
                 wanted = " or ".join(METHODS[drafter].drafts_with)

@@ -6,7 +6,8 @@ import datetime
 import gc
 import itertools
 import platform
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
@@ -35,17 +36,19 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, StopStrings, encode, encode_answer, markers, shown_until
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
-from playground.lane import Lane, Request
+from playground.lane import Lane, Request, standard_lane
 from playground.metrics.drafts import Counts
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads, threads_of
 from playground.models.device import COST, device_name, is_spread, ran_out_of_memory
 from playground.models.load import LoadedModel
+from playground.models.networks import checkup
 from playground.models.quantised import precision
 from playground.models.sizing import experts, weights_bytes
 from playground.models.store import LoadedPair
-from playground.presets import Pair
+from playground.presets import NATIVE, Pair
 from playground.progress import Progress
+from playground.results import Finding
 from playground.trace import Environment, Finish, Memory, Reused, Round
 
 WARM_UP_ROUNDS = 4
@@ -207,6 +210,32 @@ class LocalBackend:
             f"The conversation does not fit the context of {models.target.name}.",
         )
         return estimate.counts(models, lane, _sampler(request, models.target, prompt_ids), prompt_ids, answer_ids)
+
+    def under_readings(
+        self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int]
+    ) -> tuple[dict[str, tuple[Mapping[str, Any], Counts]], Counter[int]] | None:
+        """Counts the lane's drafts over an answer under each way to read the drafter's weights; None if they cannot be
+        made at all positions at once. See `decoding.estimate`.
+
+        Raises:
+            PlaygroundError: the drafter is refused.
+        """
+        models = self.models(lane)
+        if not estimate.possible(models, lane):
+            return None
+        return estimate.under_readings(models, lane, _sampler(request, models.target, prompt_ids), prompt_ids, answer)
+
+    def check_files(self, lane: Lane) -> list[Finding]:
+        """Compares the files of the lane's drafter with the target; see `models.networks.checkup`.
+
+        Raises:
+            PlaygroundError: they cannot be fetched.
+        """
+        pair, target = self._pair_of(lane), self.models(standard_lane(self._pair)).target
+        kind = pair.drafts_by(lane.drafter)
+        if kind is None or METHODS[kind].weights == "layers" or pair.weights[kind] == NATIVE:
+            return []
+        return checkup.check_files(str(pair.weights[kind]), METHODS[kind], target, lambda step: None)
 
     def models(self, lane: Lane) -> LoadedPair:
         """Returns the lane's models, from memory."""

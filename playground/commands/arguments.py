@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from playground.api import pair_of
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.presets import DTYPES, Pair
 from playground.settings import SETTINGS, Setting, flag
@@ -158,9 +159,11 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     Raises:
         PlaygroundError: both were given, there is no such pair, or nobody agreed to a large download.
     """
-    how = getattr(options, "drafter", None)
+    how, weights = getattr(options, "drafter", None), options.assistant
+    if options.target and how and not weights and how not in METHODS:  # its folder or id
+        how, weights = None, how
     own = {"early_exit": options.early_exit, "compiled": options.compiled}
-    pair = pair_of(options.pair, options.target, options.assistant, how, **own)
+    pair = pair_of(options.pair, options.target, weights, how, **own)
     _agree_to_download(pair, options)
     return pair
 

@@ -77,9 +77,9 @@ def _prompt(event: events.PromptDone) -> str:
     several."""
     failure = event.result.failure
     speedups = ", ".join(f"{lane} {ratio(speedup)}" for lane, speedup in event.speedups.items())
-    said = failure.reason if failure else speedups
+    said = ": ".join(filter(None, [event.category, failure.reason if failure else speedups]))
     stage = f"{event.stage}, " if event.stage else ""
-    return f"{stage}{event.number} of {event.total}, {event.category}: {said}{_left(event)}"
+    return f"{stage}{event.number} of {event.total}, {said}{_left(event)}"
 
 
 def _level(event: events.LevelDone) -> str:

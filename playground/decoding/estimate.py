@@ -14,7 +14,9 @@ rows of the same passes, and a mask hides them from each other. `starts` are the
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ from playground.models.networks.dspark import Walked
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
+from playground.models.networks.readings import Reading, read_as, readings, undo
 from playground.models.store import LoadedPair
 
 Drafts = list[list[int]]
@@ -152,47 +155,89 @@ def counts(
     models: LoadedPair, lane: Lane, sampler: Sampler, prompt_ids: Sequence[int], answer_ids: Sequence[int]
 ) -> Counts:
     """Judges the drafts of a lane, one that is `possible`, over a logged answer. `sampler`: a greedy request's."""
-    ids = [*prompt_ids, *answer_ids]
-    target = EagerRunner(models.target.model)
     module = models.drafting.module if models.drafting else None
-    if lane.drafter in METHODS:
-        target.watch(module.layers if isinstance(module, (Eagle3Head, DFlash)) else (-1,))
-    first = len(prompt_ids)
+    text = _read(models, sampler, prompt_ids, answer_ids, module.layers if isinstance(module, CHAINS) else ())
+    return _counted(text, lane, module, sampler)
+
+
+@torch.inference_mode()
+def under_readings(
+    models: LoadedPair, lane: Lane, sampler: Sampler, prompt_ids: Sequence[int], answer_ids: Sequence[int]
+) -> tuple[dict[str, tuple[Reading, Counts]], Counter[int]]:
+    """Judges the drafts of a lane, one that is `possible`, over an answer: as they are, under "", and under each of
+    `readings`. The target reads the answer once. Returns its choices, too, counted."""
+    module = models.drafting.module if models.drafting else None
+    tried: dict[str, Reading] = {"": {}} | (readings(module, models.target.model) if module else {})
+    own = module.layers if isinstance(module, CHAINS) else ()
+    layers = dict.fromkeys([*own, *(layer for reading in tried.values() for layer in reading.get("layers", ()))])
+    text, found = _read(models, sampler, prompt_ids, answer_ids, [*layers]), dict[str, tuple[Reading, Counts]]()
+    for name, reading in tried.items():
+        changed = read_as(module, reading) if module else []
+        try:
+            found[name] = reading, _counted(text, lane, module, sampler)
+        finally:
+            undo(changed)
+    return found, Counter(text.choice.values())
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A text that the target has read. `first`: the answer's first position. `choice`: the target's, of the token at
+    each position from there on. `hidden`: its hidden states by layer, (positions, width). `vocab_size`: its own."""
+
+    ids: list[int]
+    first: int
+    choice: dict[int, int]
+    hidden: Mapping[int, Tensor]
+    vocab_size: int
+
+
+def _read(
+    models: LoadedPair,
+    sampler: Sampler,
+    prompt_ids: Sequence[int],
+    answer_ids: Sequence[int],
+    layers: Sequence[int],
+) -> _Read:
+    ids, first, target = [*prompt_ids, *answer_ids], len(prompt_ids), EagerRunner(models.target.model)
+    if layers:
+        target.watch(layers)
     logits = target.forward(ids, keep=len(answer_ids) + 1)
     chosen = sampler.scores(logits, lambda row: ids[: first + row]).argmax(-1).tolist()
-    choice = {first + i: id_ for i, id_ in enumerate(chosen)}  # the target's, of the token at each position
+    hidden = dict(zip(layers, target.hidden.chunk(len(layers), dim=-1), strict=True)) if layers else {}
+    return _Read(ids, first, {first + i: id_ for i, id_ in enumerate(chosen)}, hidden, target.vocab_size)
+
+
+def _counted(text: _Read, lane: Lane, module: nn.Module | None, sampler: Sampler) -> Counts:
+    ids, choice, first = text.ids, text.choice, text.first
     starts = list(range(first + 1, len(ids)))
     starts = starts if len(starts) <= ROWS else [starts[i * len(starts) // ROWS] for i in range(ROWS)]
     config = getattr(module, "config", None)  # heads have no positions
     context = context_of(config) if config else sys.maxsize
     within = [start for start in starts if start < context]
-    drafts = [*_drafts(lane, module, target, sampler, ids, within)] if within else []
+    drafts = [*_drafts(text, lane, module, sampler, within)] if within else []
     drafts = [draft[: context - start] for draft, start in zip(drafts, within, strict=True)]
     drafts += [[]] * (len(starts) - len(within))  # past its context a drafter drafts nothing
     agreed = sum(choice[at] == ids[at] for at in range(first, len(ids)))
-    return _judged(drafts, starts, ids, choice, lane.lookahead, agreed, len(answer_ids))
+    return _judged(drafts, starts, ids, choice, lane.lookahead, agreed, len(ids) - first)
 
 
 def _drafts(
-    lane: Lane,
-    module: nn.Module | None,
-    target: EagerRunner,
-    sampler: Sampler,
-    ids: Sequence[int],
-    starts: Sequence[int],
+    text: _Read, lane: Lane, module: nn.Module | None, sampler: Sampler, starts: Sequence[int]
 ) -> Sequence[Sequence[int]]:
-    k = lane.lookahead
+    ids, k = text.ids, lane.lookahead
     if lane.drafter in LOOKUPS:
         lookup = LOOKUPS[lane.drafter]()
         return [lookup.propose(ids[:start], k, 0.0, sampler).ids for start in starts]
     if isinstance(module, PreTrainedModel):
-        return of_assistant(module, target.vocab_size, ids, starts, k)
+        return of_assistant(module, text.vocab_size, ids, starts, k)
+    assert isinstance(module, CHAINS)
+    hidden = torch.cat([text.hidden[layer] for layer in module.layers], dim=-1)
     if isinstance(module, ParallelHeads):
-        return of_heads(module, ids, target.hidden, starts, k)
+        return of_heads(module, ids, hidden, starts, k)
     if isinstance(module, DFlash):
-        return of_block(module, ids, target.hidden, starts, k)
-    assert isinstance(module, (MtpLayer, Eagle3Head))
-    return of_layer(module, ids, target.hidden, starts, k)
+        return of_block(module, ids, hidden, starts, k)
+    return of_layer(module, ids, hidden, starts, k)
 
 
 def _judged(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from traceback import clear_frames
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -29,6 +29,7 @@ from playground.models.device import (
 from playground.models.fit import Fit, check_before_fetching, fits, is_here
 from playground.models.fused import fuse_and_join
 from playground.models.load import LoadedDrafter, LoadedModel, load, sampling_defaults
+from playground.models.networks.readings import Reading, read_as
 from playground.models.sizing import weights_bytes
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
@@ -103,8 +104,10 @@ class ModelStore:
             if method.weights == "layers":
                 return LoadedPair(pair, target, method.resolve(method.loader)(target, pair.weights[kind]))
             if method.weights == "network":
-                network = partial(self._network, method, named, target, progress)
-                key = _adapted(f"{named} for {pair.target}", pair.adapter)
+                reading = pair.readings.get(kind, {})
+                network = partial(self._network, method, named, target, progress, reading)
+                how = f"{pair.adapter} {dict(reading)}" if reading else pair.adapter
+                key = _adapted(f"{named} for {pair.target}", how)
                 return LoadedPair(pair, target, self._load(key, format_, network))
             assistant = self._model(named, format_, progress)
             if method.check and (pair.target, named) not in self._checked:
@@ -162,9 +165,17 @@ class ModelStore:
 
     @staticmethod
     def _network(
-        method: DraftingMethod, name: str, target: LoadedModel, progress: Callable[[Progress], None]
+        method: DraftingMethod,
+        name: str,
+        target: LoadedModel,
+        progress: Callable[[Progress], None],
+        reading: Reading,
     ) -> LoadedDrafter:
-        load_it = method.resolve(method.loader)
+        def load_it(*given: Any) -> LoadedDrafter:
+            loaded: LoadedDrafter = method.resolve(method.loader)(*given)
+            read_as(loaded.network, reading)
+            return loaded
+
         if not is_packed(target.model):
             loaded = load_it(name, target, progress)
             fuse_and_join(loaded.network, target.model.device)

@@ -9,8 +9,10 @@ from playground import validation
 from playground.errors import check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.results.experiments import (
+    Diagnosis,
     Differing,
     Estimated,
+    Finding,
     LaneCheck,
     LaneDepths,
     LoadResult,
@@ -18,6 +20,7 @@ from playground.results.experiments import (
     Point,
     Predicted,
     Recommendation,
+    Scored,
     SweepResult,
     TrafficResult,
     rates_of,
@@ -35,8 +38,8 @@ from playground.results.suite import (
 )
 
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult
-Result = OfSuites | LosslessResult | LoadResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance or load wrote."
+Result = OfSuites | LosslessResult | LoadResult | Diagnosis
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, doctor or load wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
@@ -44,6 +47,7 @@ KINDS: dict[str, type] = {
     "recommend": Recommendation,
     "traffic": TrafficResult,
     "load": LoadResult,
+    "doctor": Diagnosis,
     "depth": SweepResult,  # the files of earlier releases, in which these were kinds of their own
     "acceptance": SweepResult,
 }

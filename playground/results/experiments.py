@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from playground.lane import Axis, Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, NearTie, differs
 from playground.metrics import load as under_load
 from playground.metrics.depth import DepthFigures
-from playground.metrics.drafts import Counts
+from playground.metrics.drafts import Counts, clearly_better
 from playground.results.suite import Failure, Interval, SuiteResult, Summary
 from playground.trace import Environment
 
@@ -224,3 +226,79 @@ class LoadResult:
     def failed(self) -> bool:
         """True where a request failed."""
         return bool(self.failures)
+
+
+Mark = Literal["broken", "mismatched", "suspect", "note"]
+Verdict = Literal["broken", "mismatched", "misread", "chance", "weak", "healthy"]
+OF_WEIGHTS = ("own_embedding", "own_head", "draft_ids_shift")  # fields of a reading that replace a drafter's weights
+WEAK = 0.5  # acceptance of the first token below which a drafter that is read rightly is called weak
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a drafter's files say that does not fit. `about`: the part, in a word or two. `said`: a sentence with the
+    evidence. A "suspect" is a fault only in a drafter that drafts no better than chance."""
+
+    mark: Mark
+    about: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Drafts over the target's answers. `name`: of the reading, "" for the drafter as it is; or of another drafting
+    method. `override`: what a pair file carries to read it so."""
+
+    name: str
+    override: Mapping[str, Any]
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong with a drafter. `method`: whose weights were examined. `readings`: the drafter as it is, then its
+    other readings; empty where it was refused, or where its drafts cannot be made at all positions at once. `chance`:
+    the acceptance of always drafting the target's most common token. `categories`: of the prompts. `others`: what
+    lookups give on the same answers."""
+
+    environment: Environment
+    request: Request
+    lane: Lane
+    method: str
+    prompts: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    readings: tuple[Scored, ...]
+    chance: float
+    categories: tuple[Scored, ...]
+    others: tuple[Scored, ...]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def better(self) -> Scored | None:
+        """The best of the readings that are clearly better than the drafter as it is."""
+        found = [it for it in self.readings[1:] if clearly_better(it.counts, self.readings[0].counts)]
+        return max(found, key=lambda it: it.counts.tokens_per_pass, default=None)
+
+    @property
+    def first(self) -> float | None:
+        """The acceptance of the first drafted token, of the drafter as it is."""
+        counts = self.readings[0].counts if self.readings else None
+        return counts.accepted[0] / counts.reached[0] if counts and counts.reached[0] else None
+
+    @property
+    def verdict(self) -> Verdict:
+        marks = {it.mark for it in self.findings}
+        if "broken" in marks or (self.better and set(self.better.override) & set(OF_WEIGHTS)):
+            return "broken"
+        if "mismatched" in marks:
+            return "mismatched"
+        if self.better:
+            return "misread"
+        if self.first is not None and self.first <= self.chance:
+            return "broken" if "suspect" in marks else "chance"
+        return "weak" if self.first is not None and self.first < WEAK else "healthy"
+
+    @property
+    def failed(self) -> bool:
+        """True where something other than weakness is wrong."""
+        return self.verdict not in ("weak", "healthy")

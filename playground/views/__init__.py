@@ -3,4 +3,4 @@
 The modules named here are the kinds of results. Each registers its `report.of`.
 """
 
-from playground.views import comparison, load, lossless, recommend, suite, sweep, traffic
+from playground.views import comparison, doctor, load, lossless, recommend, suite, sweep, traffic

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from playground.decoding import estimate
 from playground.decoding import estimate as drafts_at
 from playground.decoding.drafters.lookup import NgramDrafter
-from playground.decoding.runners.eager import EagerRunner
 from playground.lane import Lane
 from playground.metrics.drafts import Counts, add_counts
 from playground.models.load import LoadedDrafter, LoadedModel
@@ -72,12 +71,10 @@ def test_the_drafts_at_all_positions_are_those_of_decoding(kind, tmp_path):
         rounds = rounds_of(MODEL, built(of, kind, lookahead=4), prompt, ends=frozenset())
         text = [*prompt, *ids_of(rounds)]
         ends = [len(prompt) + sum(len(it.tokens) for it in rounds[:i]) for i in range(1, len(rounds))]
-        target = EagerRunner(MODEL)
-        if kind != "assistant":
-            target.watch(of.drafting.module.layers if kind in ("dflash", "dspark") else (-1,))
+        module = of.drafting.module
         with torch.inference_mode():
-            target.forward(text, keep=1)
-            drafts = estimate._drafts(lane, of.drafting.module, target, GREEDY, text, ends)
+            read = estimate._read(of, GREEDY, text, [], () if kind == "assistant" else module.layers)
+            drafts = estimate._drafts(read, lane, module, GREEDY, ends)
         for draft, round_ in zip(drafts, rounds[1:], strict=True):
             assert draft[: len(round_.drafted)] == [token.id for token in round_.drafted]
             compared += len(round_.drafted)

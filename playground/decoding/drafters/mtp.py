@@ -108,7 +108,7 @@ class TrainedBranches(MtpBranches):
     chaining = None  # its vocabulary grows
 
     def __init__(self, layer: MtpLayer, target: Runner) -> None:
-        super().__init__(layer, target)
+        super().__init__(layer, target, layer.layers)
         native = self._layer.vocabulary if isinstance(self._layer, NativeLayerRunner) else None
         self._vocabulary = native or TextVocabulary(layer)
 

@@ -103,7 +103,7 @@ class HeadsBranches(HiddenParallelBranches):
     """Drafts with parallel heads that were trained for the target and have a reduced vocabulary."""
 
     def __init__(self, heads: ParallelHeads, target: Runner) -> None:
-        super().__init__(heads.draft_ids, heads.count, target)
+        super().__init__(heads.draft_ids, heads.count, target, heads.layers)
         self._heads = heads
         self._vocabulary = TextVocabulary(heads)
 

@@ -5,7 +5,7 @@ docs/add-an-experiment.md shows how to add one.
 
 from __future__ import annotations
 
-from playground.experiments.kinds import load, lossless, recommend, suite, sweep, traffic
+from playground.experiments.kinds import doctor, load, lossless, recommend, suite, sweep, traffic
 from playground.experiments.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
@@ -18,6 +18,7 @@ KINDS: dict[str, Kind] = {
         sweep.DEPTH,
         sweep.ACCEPTANCE,
         lossless.KIND,
+        doctor.KIND,
         load.KIND,
     )
 }  # by the name in the history

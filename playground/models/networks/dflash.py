@@ -62,11 +62,11 @@ class DFlash(nn.Module):
         self.layers = list(layers or (-1 if i == last else i for i in base.config.target_layer_ids))
         self.drafts = self.block_size if from_anchor else self.block_size - 1
         ids = torch.arange(text.vocab_size) if draft_ids is None else draft_ids
-        self.draft_ids = ids.to(target.device)
+        self.draft_ids, self.vocab_size = ids.to(target.device), text.vocab_size
         like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
         own = draft_ids is not None
         self.lm_head = nn.Linear(base.config.hidden_size, len(ids), bias=False, **like) if own else None
-        self._causal = causal
+        self.causal = causal
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not submodules: they are the target's
         object.__setattr__(self, "_head", target.get_output_embeddings())
 
@@ -137,7 +137,7 @@ class DFlash(nn.Module):
             block: (block,), the positions of the block.
             positions: (entries,), those of all entries, the block's own included.
         """
-        windowed, causal = kind == "sliding_attention", kind in self._causal
+        windowed, causal = kind == "sliding_attention", kind in self.causal
         if not windowed and not causal:
             return None
         back = block[:, None] - positions

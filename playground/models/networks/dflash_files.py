@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
 from playground.drafting_methods import METHODS, recognised
-from playground.errors import PlaygroundError
+from playground.errors import MadeForAnother, PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedModel, check_memory, explained
 from playground.models.networks.made_for import REMEDY, check_made_for, check_tensors, fetch, mapped_ids
@@ -216,7 +216,7 @@ def _check_reaches(given: Mapping[str, Any], name: str, target: LoadedModel) -> 
         ("the mask token", given["mask_token_id"], text.vocab_size),
     ):
         if highest >= there:
-            raise PlaygroundError(
+            raise MadeForAnother(
                 f"{name} cannot draft for {target.name}: it needs {what} {highest:,}, counted from 0, and the target "
                 f"has {there:,}. {REMEDY}"
             )

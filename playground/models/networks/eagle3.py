@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.drafting_methods import METHODS, recognised
-from playground.errors import PlaygroundError
+from playground.errors import MadeForAnother, PlaygroundError
 from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
 from playground.models.fused import FusedLayer, Fusible, Norm, fused_norm
@@ -129,6 +129,8 @@ class Eagle3Head(nn.Module):
     Attributes:
         layers: target layers whose outputs it reads, in the form of `Runner.watch`.
         draft_ids: (draft vocabulary,), the token id of each column of its logits.
+        norm_output: whether the output is fed back after the final norm.
+        own_embedding, own_head: whether its own embedding and head are used, where it has them, or the target's.
 
     Args:
         target: the target, whose embedding is shared, not copied, if the head has none.
@@ -155,6 +157,7 @@ class Eagle3Head(nn.Module):
         self.base.layers[0] = Eagle3Layer(self.base.layers[0], width, config.norm_before_residual)
         self.norm, self.base.norm = self.base.norm, nn.Identity()
         self.norm_output = config.norm_output
+        self.own_embedding, self.own_head = True, True
 
         def norm_of(size: int, part: str) -> nn.Module:
             return nn.RMSNorm(size, eps=layer.rms_norm_eps, **like) if part in state else nn.Identity()
@@ -177,12 +180,14 @@ class Eagle3Head(nn.Module):
     @property
     def embedding(self) -> Tensor:
         """The matrix of the embedding, (vocabulary, width)."""
-        return (self.embed_tokens or self._shared).weight
+        own = self.embed_tokens if self.own_embedding else None
+        return (own or self._shared).weight
 
     @property
     def head(self) -> nn.Module:
-        """The head for the draft vocabulary."""
-        return self.lm_head or self._target_head
+        """The head for the draft vocabulary, or the target's, for all tokens."""
+        own = self.lm_head if self.own_head else None
+        return own or self._target_head
 
     def new_cache(self) -> DynamicCache:
         return DynamicCache(config=self.base.config)
@@ -221,7 +226,8 @@ class Eagle3Head(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Maps (…, width) to (…, draft vocabulary) logits: column j is token draft_ids[j]."""
-        return self.head(hidden if self.norm_output else self.norm(hidden))
+        logits = self.head(hidden if self.norm_output else self.norm(hidden))
+        return logits[..., self.draft_ids] if self.lm_head is not None and not self.own_head else logits
 
 
 def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -405,7 +411,7 @@ def _check_fits(
     layers, n = config.layers_of(text), text.num_hidden_layers
     if min(layers) < 0 or max(layers) >= n or len(set(layers)) < len(layers):
         reads = f"layers up to number {max(layers) + 1}" if config.layers else "three layers of a target of at least 7"
-        raise PlaygroundError(
+        raise MadeForAnother(
             f"{name} cannot draft for {target.name}: it was made for {made_for} and reads {reads}, and this target has "
             f"{n}. {REMEDY}"
         )

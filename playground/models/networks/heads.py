@@ -15,7 +15,7 @@ own (Medusa-1) or the target's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,9 @@ from playground.progress import Progress
 class SharedHead(nn.Module):
     """The base of networks that use the target's embedding and rows of its head.
 
+    Attributes:
+        layers: the target's layers whose outputs it reads, in the form of `Runner.watch`.
+
     Args:
         target: the target, whose embedding and head are shared, not copied.
         draft_ids: (draft vocabulary,), the token id of each column of the logits.
@@ -50,6 +53,7 @@ class SharedHead(nn.Module):
         config = target.config.get_text_config(decoder=True)
         like: dict[str, Any] = {"eps": 1e-5, "dtype": target.dtype, "device": target.device}
         self.vocab_size, self._dtype = config.vocab_size, target.dtype
+        self.layers: Sequence[int] = (-1,)
         self.norm_embedding = nn.RMSNorm(config.hidden_size, **like)
         self.norm_hidden = nn.RMSNorm(config.hidden_size, **like)
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from playground.errors import PlaygroundError
+from playground.errors import MadeForAnother, PlaygroundError
 from playground.format import count
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedModel, locate
@@ -76,11 +76,11 @@ def check_made_for(
         made_for: the target that the drafter was made for.
 
     Raises:
-        PlaygroundError: a size differs from the target's.
+        MadeForAnother: a size differs from the target's.
     """
     for what, wanted, given in sizes:
         if wanted not in (None, given):
-            raise PlaygroundError(
+            raise MadeForAnother(
                 f"{name} cannot draft for {target}: it was made for {made_for}, with "
                 f"{what.format(_formatted(wanted))}, and this one has {_formatted(given)}. {remedy}"
             )
@@ -189,7 +189,7 @@ def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
     the vocabulary have no meaning to either model.
 
     Raises:
-        PlaygroundError: the vocabularies differ; the message names the first difference.
+        MadeForAnother: the vocabularies differ; the message names the first difference.
     """
     if target.tokenizer is assistant.tokenizer:
         return
@@ -202,7 +202,7 @@ def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
         token = min((token for token in ours if ours[token] != theirs.get(token)), key=ours.__getitem__)
         other = f"id {theirs[token]}" if token in theirs else "no id"
         what = f"the token {token!r} has id {ours[token]} in the target and {other} in the assistant"
-    raise PlaygroundError(
+    raise MadeForAnother(
         f"{assistant.name} cannot draft for {target.name}, because their tokenizers differ: {what}. "
         "Choose two models of one family, or the drafter universal, which works with any tokenizer."
     )

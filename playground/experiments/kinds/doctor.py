@@ -1,0 +1,165 @@
+"""The doctor: is a drafter broken, mismatched, or just weak?
+
+The target answers the prompts. Then the drafter's files are compared with the target's, and its drafts at hundreds of
+positions of these answers, made in one pass, are counted: as it is, and read in the other ways that published drafters
+are known to need.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from playground.backends.base import Backend
+from playground.drafting_methods import METHODS
+from playground.errors import MadeForAnother, PlaygroundError, check
+from playground.experiments import suite
+from playground.experiments.events import Event, Progress, PromptDone, Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
+from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option
+from playground.lane import LOCAL, Lane, assisted_lane
+from playground.metrics.drafts import Counts, add_counts
+from playground.presets import Pair
+from playground.results import Diagnosis, Finding, Scored, SuiteResult
+from playground.trace import Trace
+
+if TYPE_CHECKING:  # torch would slow every command down
+    from playground.backends.local import LocalBackend
+
+ANSWERS = 0.7  # share of the progress; the rest is the scoring
+LOOKUPS = ("ngram", "suffix")  # need no weights, and so are what a drafter has to beat
+
+
+class DoctorOptions(WholeAnswerOptions, PromptOptions):
+    drafter: str | None = option(
+        None, "Drafter", "whose weights to examine; with --target also their folder or id", group="drafting"
+    )
+    lookahead: int = option(5, "Lookahead", "tokens of each draft", low=1, high=64, folded=True, group="drafting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(OfPrompts):
+    """The work of the doctor. `lanes`: that of the drafter."""
+
+    lanes: tuple[Lane, ...]
+
+    @property
+    def tokens(self) -> int:
+        return self.answer_tokens
+
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Diagnosis | None:
+        """Has the target answer, then examines the drafter; None if it was stopped.
+
+        Raises:
+            PlaygroundError: see `suite.run`; or no prompt could be run.
+        """
+
+        def emit(event: Event) -> None:
+            if isinstance(event, PromptDone) or (isinstance(event, Progress) and event.fraction):
+                event = replace(event, fraction=(event.fraction or 0.0) * ANSWERS)
+            watch.emit(event)
+
+        answered = suite.run(
+            baseline, [], self.questions, backends, replace(watch, emit=emit), record=record_at(self.record)
+        )
+        if answered is None or watch.stopped():
+            return None
+        suite.check_ran(answered)
+        assert self.pair, "of a pair alone"
+        return examine(answered, self.pair, self.lanes[0], cast("LocalBackend", backends[LOCAL]), watch)
+
+
+def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend, watch: Watch) -> Diagnosis:
+    """Returns the diagnosis of a drafter by the target's answers. `lane`: the drafter's.
+
+    Raises:
+        PlaygroundError: its files cannot be fetched.
+    """
+    watch.progress(Progress("Reading the drafter's files", ANSWERS))
+    method = pair.drafts_by(lane.drafter) or lane.drafter
+    findings, known = backend.check_files(lane), pair.readings.get(method, {})
+    scores, chosen = _Scores(), Counter[int]()
+    try:
+        for number, (row, trace) in enumerate(zip(answered.rows, answered.traces, strict=True)):
+            done = ANSWERS + (1 - ANSWERS) * number / len(answered.traces)
+            watch.progress(Progress(f"Scoring drafts over answer {number + 1} of {len(answered.traces)}", done))
+            found = _of(backend, lane, trace)
+            if not found:
+                break
+            chosen += found[1]
+            scores.add(found[0])
+            scores.add({row.category: ({}, found[0][""][1])}, "category")
+            for other in LOOKUPS:
+                if by := _of(backend, assisted_lane(pair, other, lane.lookahead), trace):
+                    scores.add({METHODS[other].label: by[0][""]}, "other")
+    except PlaygroundError as error:  # the loader's refusal is a finding
+        findings.append(Finding("mismatched" if isinstance(error, MadeForAnother) else "broken", "loading", str(error)))
+    return Diagnosis(
+        environment=answered.environment,
+        request=answered.request,
+        lane=lane,
+        method=method,
+        prompts=answered.prompts,
+        findings=tuple(findings),
+        readings=tuple(replace(it, override={**known, **it.override}) for it in scores.of("reading")),
+        chance=chosen.most_common(1)[0][1] / chosen.total() if chosen else 0.0,
+        categories=scores.of("category"),
+        others=scores.of("other"),
+        failures=answered.failures,
+    )
+
+
+def _of(backend: LocalBackend, lane: Lane, trace: Trace) -> Any:
+    ids = [id_ for id_ in trace.token_ids if id_ is not None]
+    prompt = [id_ for id_ in trace.prompt_ids or () if id_ is not None]
+    return backend.under_readings(lane, trace.request, prompt, ids)
+
+
+class _Scores:
+    """Counts by kind of score and by name, added up over answers."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, list[tuple[Mapping[str, Any], Counts]]]] = defaultdict(dict)
+
+    def add(self, scored: Mapping[str, tuple[Mapping[str, Any], Counts]], kind: str = "reading") -> None:
+        for name, each in scored.items():
+            self._found[kind].setdefault(name, []).append(each)
+
+    def of(self, kind: str) -> tuple[Scored, ...]:
+        added = {name: (each[0][0], add_counts(it[1] for it in each)) for name, each in self._found[kind].items()}
+        return tuple(Scored(name, override, counts) for name, (override, counts) in added.items())
+
+
+def _lane(options: DoctorOptions, on: Decoders) -> Sequence[Lane]:
+    pair = on.pair
+    assert pair, "of a pair alone"
+    kind = pair.drafts_by(options.drafter if options.drafter in METHODS else pair.drafter)
+    kind = kind or (None if options.drafter in METHODS else next(iter(pair.weights), None))
+    check(
+        kind is not None,
+        "There are no weights to examine. Name a drafter that has some: --target with --drafter, or --pair with one of "
+        f"{', '.join(pair.weights) or 'another pair'}.",
+    )
+    return [assisted_lane(pair, kind, options.lookahead)]
+
+
+def _work(options: DoctorOptions, on: Decoders) -> tuple[Doctor, str]:
+    name, questions = options.read()
+    lanes = tuple(_lane(options, on))
+    return Doctor(pair=on.pair, lanes=lanes, questions=questions), titled(name, on.title, lanes, options.max_new_tokens)
+
+
+KIND = Kind(
+    name="doctor",
+    label="What is wrong with a drafter?",
+    does="Finds out whether a drafter is broken, mismatched, read wrongly or just weak.",
+    intro="Acceptance is low and nothing says why? This compares the drafter's files with the target's, and scores it "
+    "as it is and in the other ways that published drafters are known to need.",
+    hint="Press Run. The examples on the starter take a minute.",
+    exits="0: nothing is wrong, though it may be weak; 1: it is broken, mismatched or read wrongly",
+    options=DoctorOptions,
+    work=_work,
+    experiment=Doctor,
+)

@@ -1,0 +1,175 @@
+"""A diagnosis of a drafter as sentences and tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from playground.drafting_methods import METHODS
+from playground.format import count, number, percent
+from playground.metrics.drafts import Counts
+from playground.results import Diagnosis, Scored
+from playground.views import compared, report
+from playground.views import table as spreadsheet
+from playground.views.report import Report
+from playground.views.suite import left_out
+from playground.views.table import Table
+
+MARKS = {"broken": "broken", "mismatched": "mismatched", "suspect": "suspicious", "note": "worth knowing"}
+AS_IT_IS = "as it is"
+PAYS = 0.1  # tokens per pass that one more drafted token should add
+
+
+@report.of.register
+def _(result: Diagnosis) -> Report:
+    tables = [files(result), scores("How the drafter is read", "reading", result.readings)]
+    folded = [
+        scores("By category", "category", result.categories),
+        scores("Without weights", "drafter", result.others),
+    ]
+    said = [headline(result), *treatment(result), *(advice(result) if not result.failed else ())]
+    return Report(
+        f"Diagnosis of {METHODS[result.method].label} for {result.lane.target}",
+        method(result),
+        [*said, *left_out(result.failures)],
+        [],
+        [table for table in tables if table.rows],
+        [table for table in folded if table.rows],
+    )
+
+
+@compared.settings.register
+def _(result: Diagnosis) -> dict[str, Any]:
+    where = compared.where(result.environment)
+    return {"prompts": result.prompts, "drafter": result.lane.assistant, **compared.asked(result.request), **where}
+
+
+@compared.figures.register
+def _(a: Diagnosis, b: Diagnosis) -> Table:
+    first, second = ({row[0]: row[-1] for row in scores("", "", of.readings).rows} for of in (a, b))
+    return Table("Tokens per pass", ("reading", *compared.HEAD[:2]), tuple(compared.both(first, second)), numbers=2)
+
+
+@spreadsheet.lines.register
+def _(result: Diagnosis) -> list[dict[str, Any]]:
+    found = [{"part": it.about, "is": MARKS[it.mark], "said": it.said} for it in result.findings]
+    shown = scores("", "reading", result.readings)
+    return [*found, *(dict(zip(shown.columns, row, strict=True)) for row in shown.rows)]
+
+
+def method(result: Diagnosis) -> str:
+    """Say over what the drafts were counted."""
+    answers = f"{count(len(result.prompts), 'answer')} of {result.lane.target}"
+    if not result.readings:
+        return f"{answers}; no drafts of {result.lane.assistant} could be counted. Its files were compared."
+    drafts = result.readings[0].counts.reached[0]
+    return (
+        f"Drafts of {result.lane.assistant} at {count(drafts, 'position')} of {answers}, greedy. Always drafting the "
+        f"most common token would be right in {percent(result.chance)}."
+    )
+
+
+def headline(result: Diagnosis) -> str:
+    """Say what is wrong, in one sentence."""
+    found = f"its first token is accepted in {percent(result.first)}" if result.first is not None else ""
+    worst = next((it for it in result.findings if it.mark == result.verdict), None)
+    suspects = [it.about for it in result.findings if it.mark == "suspect"]
+    better = result.better
+    match result.verdict:
+        case "broken" if worst:
+            return f"Broken ({worst.about}): {worst.said}"
+        case "broken" if better:
+            return f"Broken: it drafts well only with {better.name}. {gain(result, better)}."
+        case "broken":
+            return f"Broken: {found}, no better than chance. Suspicious: {', '.join(suspects)}."
+        case "mismatched":
+            assert worst, "the verdict comes from it"
+            return f"Mismatched ({worst.about}): {worst.said}"
+        case "misread":
+            assert better, "the verdict comes from it"
+            return f"Read wrongly: it is meant with {better.name}. {gain(result, better)}."
+        case "chance":
+            return f"No better than chance: {found}, and nothing in its files says why. It was made for another target."
+        case "weak":
+            return f"Not broken, but weak: {found}, and no other reading is better."
+    return f"Healthy: {found or 'its files fit the target'}."
+
+
+def gain(result: Diagnosis, better: Scored) -> str:
+    """Say what a reading gains over the drafter as it is."""
+    plain = result.readings[0].counts
+    first = f"{percent(_share(plain, 0))} → {percent(_share(better.counts, 0))} of first tokens accepted"
+    return f"{first}, {number(plain.tokens_per_pass)} → {number(better.counts.tokens_per_pass)} tokens per pass"
+
+
+def treatment(result: Diagnosis) -> list[str]:
+    """Give what a pair file can carry so that the drafter is read well."""
+    if not result.better:
+        return []
+    override = json.dumps({result.method: dict(result.better.override)})
+    return [f"In a pair file, this reads it so: readings: {override}"]
+
+
+def advice(result: Diagnosis) -> list[str]:
+    """Say what would pay for a drafter of which nothing is broken."""
+    if not result.readings:
+        return []
+    counts, said = result.readings[0].counts, []
+    survives = list(itertools.accumulate((_share(counts, j) or 0.0 for j in range(len(counts.reached))), float.__mul__))
+    useful = sum(share >= PAYS for share in survives)
+    first, last = _share(counts, 0) or 0.0, _share(counts, useful - 1) if useful else None
+    if useful < len(survives):
+        said.append(
+            f"Fewer tokens pay: from position {useful + 1} on, each adds under {PAYS} tokens per pass. A lookahead of "
+            f"{max(useful, 1)} keeps what counts."
+        )
+    if last is not None and useful > 1 and last < 0.7 * first:
+        said.append(
+            f"Acceptance falls from {percent(first)} to {percent(last)} with depth: more training on its own drafts "
+            "would pay."
+        )
+    elif result.verdict == "weak":
+        said.append(f"It is weak from its first token on ({percent(first)}): more training on the target's answers.")
+    best = max(result.others, key=lambda it: it.counts.tokens_per_pass, default=None)
+    if best and best.counts.tokens_per_pass > counts.tokens_per_pass:
+        said.append(
+            f"{best.name} needs no weights and gives {number(best.counts.tokens_per_pass)} tokens per pass here, "
+            f"this drafter {number(counts.tokens_per_pass)}: another kind would pay."
+        )
+    apart = sorted(result.categories, key=lambda it: it.counts.tokens_per_pass)
+    if len(apart) > 1:
+        low, high = apart[0], apart[-1]
+        said.append(
+            f"It is best on {high.name} ({number(high.counts.tokens_per_pass)} tokens per pass) and weakest on "
+            f"{low.name} ({number(low.counts.tokens_per_pass)})."
+        )
+    return said
+
+
+def files(result: Diagnosis) -> Table:
+    """Return a row for each finding in the files, the worst first."""
+    ranked = sorted(result.findings, key=lambda it: [*MARKS].index(it.mark))
+    rows = tuple((it.about, MARKS[it.mark], it.said) for it in ranked)
+    return Table("What its files say", ("part", "is", "evidence"), rows, numbers=0)
+
+
+def scores(caption: str, what: str, scored: tuple[Scored, ...]) -> Table:
+    """Return a row for each score: acceptance at each position, where all before it were accepted."""
+    depth = len(scored[0].counts.reached) if scored else 0
+    rows = tuple(
+        (
+            it.name or AS_IT_IS,
+            f"{it.counts.reached[0]:,}",
+            *(percent(_share(it.counts, j)) for j in range(depth)),
+            number(it.counts.tokens_per_pass),
+        )
+        for it in scored
+    )
+    return Table(
+        caption, (what, "drafts", *(f"token {j + 1}" for j in range(depth)), "tokens per pass"), rows, numbers=depth + 2
+    )
+
+
+def _share(counts: Counts, position: int) -> float | None:
+    return counts.accepted[position] / counts.reached[position] if counts.reached[position] else None
