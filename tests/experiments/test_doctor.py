@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,20 +18,23 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from playground import results
 from playground.backends.local import LocalBackend
+from playground.errors import PlaygroundError
 from playground.experiments import suite
-from playground.experiments.events import Watch
-from playground.experiments.kinds.doctor import DoctorOptions, examine
+from playground.experiments.events import ResultReady, Watch
+from playground.experiments.kinds.doctor import KIND, DoctorOptions, examine
+from playground.experiments.kinds.options import Decoders
 from playground.lane import LOCAL, assisted_lane, standard_lane
+from playground.models.fetch import shipped
 from playground.models.load import LoadedModel
 from playground.models.networks.trained import TrainedConfig, build, save_trained
 from playground.models.store import ModelStore
-from playground.presets import custom_pair
+from playground.presets import SHIPPED, custom_pair
 from playground.views import report
 
 WIDTH, LAYERS, READ = 64, 8, (2, 4, 7)  # the head's layers, as ids of inputs
 ASKED = DoctorOptions(prompts=("the waves",), max_new_tokens=160, lookahead=3)
-REDUCED = 200
 
 
 def circles(count: int, turn: float = 0.0) -> torch.Tensor:
@@ -277,8 +281,42 @@ def trained(target, folder, kind):
     return folder
 
 
+@pytest.mark.slow
+def test_the_shipped_head_with_its_layers_moved_by_one_is_named(tmp_path):
+    folder = shutil.copytree(shipped.written_out(SHIPPED / "starter-eagle3", lambda step: None), tmp_path / "moved")
+    config = json.loads((folder / "config.json").read_text())
+    moved = [it + 1 for it in config["eagle_aux_hidden_state_layer_ids"]]
+    (folder / "config.json").write_text(json.dumps(config | {"eagle_aux_hidden_state_layer_ids": moved}))
+    found = []
+    for weights in (str(folder), "starter-eagle3"):
+        pair = custom_pair("starter", weights, "eagle3")
+        work, _ = KIND.work(DoctorOptions(), Decoders.of(pair))
+        work({LOCAL: LocalBackend(ModelStore(), pair, "auto", "cpu")}, Watch(emit=found.append))
+    wrong, right = (event.result for event in found if isinstance(event, ResultReady))
+    assert wrong.verdict == "misread" and list(wrong.better.override["layers"]) == [it - 2 for it in moved]
+    assert right.verdict == "healthy" and right.first > wrong.first + 0.1
+
+
+def test_a_diagnosis_is_a_file_and_a_report(examined, head):
+    broken(head, config={"norm_output": False})
+    result = examined(head)
+    assert results.from_json(json.loads(json.dumps(results.to_json(result)))).verdict == "misread"
+    for form in (".md", ".html", ".csv"):
+        assert "output fed back after the final norm" in report.file(result, form)
+
+
+def test_a_drafter_without_weights_cannot_be_examined():
+    with pytest.raises(PlaygroundError, match="no weights to examine"):
+        KIND.work(ASKED, Decoders.of(custom_pair("t", None)))
+
+
 @pytest.mark.parametrize("kind", ["mtp", "heads"])
-def test_trained_drafters_are_healthy_and_a_shifted_vocabulary_is_named(examined, target, tmp_path, kind):
+def test_trained_drafters_are_healthy_and_random_ones_are_no_better_than_chance(examined, target, tmp_path, kind):
     folder = trained(target, tmp_path / kind, kind)
     result = examined(folder, kind)
     assert result.verdict == "healthy" and result.first > 0.95
+    weights = {"mtp": "proj__weight", "heads": "heads__weight"}[kind]
+    shape = load_file(folder / "model.safetensors")[weights.replace("__", ".")].shape
+    broken(folder, **{weights: random(*shape)})
+    result = examined(folder, kind)
+    assert result.verdict == "chance" and "No better than chance" in report.text(report.of(result))

@@ -18,7 +18,7 @@ from playground.errors import MadeForAnother, PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
-from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option
+from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option, option_of
 from playground.lane import LOCAL, Lane, assisted_lane
 from playground.metrics.drafts import Counts, add_counts
 from playground.presets import Pair
@@ -36,6 +36,7 @@ class DoctorOptions(WholeAnswerOptions, PromptOptions):
     drafter: str | None = option(
         None, "Drafter", "whose weights to examine; with --target also their folder or id", group="drafting"
     )
+    max_new_tokens: int = option_of("max_new_tokens", 128, group="answer", folded=True)  # hundreds of positions in all
     lookahead: int = option(5, "Lookahead", "tokens of each draft", low=1, high=64, folded=True, group="drafting")
 
 

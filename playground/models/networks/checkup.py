@@ -87,7 +87,8 @@ def _norms(files: _Files) -> Iterator[Finding]:
 
 
 def _embedding(files: _Files) -> Iterator[Finding]:
-    own, theirs = files.state.get("embed_tokens.weight"), files.target.model.get_input_embeddings().weight
+    own = files.state.get("embed_tokens.weight")
+    theirs: Any = files.target.model.get_input_embeddings().weight
     if own is None or own.shape != theirs.shape:
         return
     ids = torch.linspace(0, len(own) - 1, min(ROWS, len(own))).long()

@@ -9,9 +9,9 @@ them: layer ids that name inputs or outputs (sglang 37475), a block whose first 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import check
@@ -28,7 +28,7 @@ def readings(network: nn.Module, target: PreTrainedModel) -> dict[str, Reading]:
     """Returns the readings that a network can have other than its present one, by what each says, for a sentence."""
     n = target.config.get_text_config(decoder=True).num_hidden_layers
     if isinstance(network, SharedHead):
-        return {"the hidden state before the target's final norm": {"layers": [n - 1]}} | _shifted(network)
+        return {"the hidden state before the target's final norm": {"layers": [n - 1]}}
     if not isinstance(network, (Eagle3Head, DFlash)):
         return {}
     found: dict[str, Reading] = _moved(network.layers, n) | _shifted(network)
@@ -50,10 +50,10 @@ def readings(network: nn.Module, target: PreTrainedModel) -> dict[str, Reading]:
     found["output fed back before the final norm" if fed else "output fed back after the final norm"] = {
         "norm_output": not fed
     }
-    width = network.fc.out_features
-    if network.embed_tokens is not None and width == target.get_input_embeddings().weight.shape[1]:
+    width, inputs, outputs = network.fc.out_features, target.get_input_embeddings(), target.get_output_embeddings()
+    if network.embed_tokens is not None and width == cast(Tensor, inputs.weight).shape[1]:
         found["the target's embedding"] = {"own_embedding": False}
-    if network.lm_head is not None and width == target.get_output_embeddings().weight.shape[1]:
+    if network.lm_head is not None and width == cast(Tensor, outputs.weight).shape[1]:
         found["the target's head"] = {"own_head": False}
     theirs = (getattr(target.config.get_text_config(decoder=True), "rope_parameters", None) or {}).get("rope_theta")
     if theirs and theirs != (network.config.rope_parameters or {}).get("rope_theta"):
