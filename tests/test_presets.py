@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,10 @@ def test_for_trees_a_typed_id_must_be_known(drafter):
 def test_a_typed_target_drafts_with_its_own_layers_where_that_is_asked():
     pair = custom_pair("owner/big", "", "mtp")
     assert (pair.weights, pair.drafter, "tree" in pair.drafters) == ({"mtp": "native"}, "mtp", True)
+
+
+def test_a_reading_is_of_a_network_that_the_pair_names():
+    pair = custom_pair("target", "head", "eagle3")
+    assert replace(pair, readings={"eagle3": {"layers": [1, 2, 3]}}).readings
+    with pytest.raises(PlaygroundError, match="readings should be for networks that weights names: eagle3"):
+        replace(pair, readings={"mtp": {}})
