@@ -26,7 +26,7 @@ def family(request):
     """A target, the layout that its heads shall have, and what it says after each prompt."""
     name, layout = request.param
     target = FAMILIES[name](0, 7)
-    return target, layout, [(prompt, generated(target, prompt)) for prompt in prompts(4)]
+    return target, layout, [(prompt, generated(target, prompt)) for prompt in prompts(6)]
 
 
 def drafting(model, way, head):

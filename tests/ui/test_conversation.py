@@ -58,7 +58,7 @@ def test_what_is_shown_stays_where_the_turn_cannot_be_asked():
     for message, sentence in (("  ", "The prompt is empty."), ("fail", "ran out of memory")):
         stage, then = last(events.turn("session", shown, message))
         assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
-        assert stage["lanes"][0]["log"] and then.comparison == shown.comparison and then.id == shown.id
+        assert stage["lanes"][0]["log"] and (then is None or then.id == shown.id), "or it does not change"
 
 
 def test_a_turn_that_was_stopped_before_a_lane_leaves_the_conversation():
@@ -77,7 +77,7 @@ def test_strangers_conversations_have_the_same_bounds_as_their_prompts():
     events = handlers(access=Access(public=True, limits=limits))
     shown = first_turn(events)
     stage, then = last(events.turn("session", shown, "And QUIC? " * 9))
-    assert "takes 60" in stage["status"]["text"] and then.comparison == shown.comparison
+    assert "takes 60" in stage["status"]["text"] and stage["lanes"][0]["log"] and then is None
 
 
 def test_another_backend_error_is_a_sentence_of_the_conversation():
