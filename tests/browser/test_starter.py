@@ -33,4 +33,5 @@ def test_the_starter_decodes_on_the_page(visit):
     comparison = saved(page)
     assert [shown(page, index) for index in range(2)] == [recorded(lane) for lane in comparison.lanes]
     assert panel(page, 1).locator(".tok.accepted").count() > 0
+    page.locator("#all-details > button").click()
     assert "SmolLM2-135M" in page.locator("#details").evaluate("details => details.textContent")

@@ -246,7 +246,7 @@ def test_owners_see_their_own_and_nothing_else(history):
     history.keep("compare", "theirs", {}, owner="you")
     assert [entry.title for entry in history.entries("me")] == ["mine"]
     for look in (history.entry, history.result, history.work, history.delete):
-        with pytest.raises(PlaygroundError, match="private or deleted"):
+        with pytest.raises(PlaygroundError, match="has no experiment"):
             look(mine, "you")
     assert history.result(mine, "me") == {"a": 1}
     assert len(history.clear("me")) == 1 and not history.entries("me") and history.entries("you")
