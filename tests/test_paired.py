@@ -160,3 +160,24 @@ def test_too_few_rounds_are_no_moments_to_compare():
     short = race([PLAIN[:8], PLAIN[:8]], quiet(rng), rng)
     assert paired(*short) is None
     assert metrics.measured(Comparison(tuple(short)), "lane 1").interval is None
+
+
+@pytest.mark.parametrize("wrong", ["no time", "backwards", "apart", "far", "no tokens"])
+def test_a_file_whose_rounds_cannot_be_is_no_error(wrong):
+    rng = np.random.default_rng(5)
+    base, ours = race([PLAIN, PLAIN], quiet(rng), rng)
+    changed = {
+        "no time": lambda i, it: replace(it, start_s=1.0, end_s=1.0),
+        "backwards": lambda i, it: replace(it, start_s=5 - it.start_s, end_s=5.1 - it.start_s),
+        "apart": lambda i, it: replace(it, start_s=it.start_s + 1e6, end_s=it.end_s + 1e6),
+        "far": lambda i, it: (
+            replace(it, start_s=1e-9 * i, end_s=1e-9 * (i + 1))
+            if i < 120
+            else replace(it, start_s=1e14 * i, end_s=1e14 * i + 1)
+        ),
+        "no tokens": lambda i, it: replace(it, target=None),
+    }[wrong]
+    ours = replace(ours, rounds=tuple(changed(i, it) for i, it in enumerate(ours.rounds)))
+    found = metrics.measured(Comparison((base, ours)), ours.lane.name)
+    assert found.speedup is None or math.isfinite(found.speedup)
+    assert found.interval is None or all(map(math.isfinite, found.interval))

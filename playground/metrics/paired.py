@@ -17,6 +17,7 @@ from playground.trace import Trace
 
 WINDOWS = 10  # of the time that both lanes lived through
 LEAST = 6  # windows, of two rounds or more
+MOST = 1000  # windows after the faster lane's end
 OFTEN = 5  # rounds with as many drafted tokens that are enough to know their usual time
 GROWTH = 0.3  # the prior deviation of the logarithm by which 1,000 tokens of text lengthen a round
 SCALE = 0.004  # the least deviation of a window
@@ -33,7 +34,8 @@ class Paired:
 
 
 def paired(baseline: Trace, other: Trace) -> Paired | None:
-    """Return the speed-up of two lanes that took turns in one run; None for too few rounds.
+    """Return the speed-up of two lanes that took turns in one run; None for too few rounds, or where a file's rounds
+    take no time or are in no order.
 
     In each window both lanes took so many times their usual time. The logarithm of the ratio of these factors is the
     same in all windows but for noise, and for the text: later rounds read more of it, and the faster lane is ahead. Its
@@ -44,7 +46,12 @@ def paired(baseline: Trace, other: Trace) -> Paired | None:
     if min(len(trace.rounds) for trace in traces) <= 2 * LEAST:
         return None
     base, ours = lanes = _Lane(traces[0]), _Lane(traces[1])
+    tokens = [len(trace.tokens) for trace in traces]
+    if not (all(tokens) and base.timed() and ours.timed()):
+        return None
     edges, common = _windows(base, ours)
+    if common < LEAST:
+        return None
     for lane in lanes:
         lane.place(edges)
     slow = np.ones(len(edges))
@@ -66,7 +73,6 @@ def paired(baseline: Trace, other: Trace) -> Paired | None:
     level, growth, error = _fit(np.log(factors[1] / factors[0]), positions[1] - positions[0], freedom)
     first_s = math.sqrt(base.first_s * ours.first_s)  # the prefill is the same pass in both lanes
     base_s, our_s = (float((lane.usual_s * np.exp(growth * lane.position)).sum()) for lane in lanes)
-    tokens = [len(trace.tokens) for trace in traces]
     log = math.log(tokens[1] / tokens[0] * (base_s + first_s) / (our_s * math.exp(level) + first_s))
     return Paired(log, error, freedom)
 
@@ -99,6 +105,10 @@ class _Lane:
         often = widths[counts >= min(OFTEN, counts.max())]
         self.kind = np.abs(drafted[:, None] - often).argmin(1)
 
+    def timed(self) -> bool:
+        """Return whether each round takes time, and begins after the one before."""
+        return min(self.first_s, self.seconds.min(), np.diff(self.start_s).min()) > 0
+
     def place(self, starts: np.ndarray) -> None:
         """Set `window`. `starts`: of all windows."""
         self.windows = len(starts)
@@ -117,13 +127,16 @@ class _Lane:
 
 
 def _windows(base: _Lane, ours: _Lane) -> tuple[np.ndarray, int]:
-    """Return the starts of the windows, and how many of them both lanes lived through: the first."""
+    """Return the starts of the windows, and how many of them both lanes lived through: the first. None of either where
+    that are too few."""
     few = min(base, ours, key=lambda lane: len(lane.seconds))
     end = min(lane.start_s[-1] + lane.seconds[-1] for lane in (base, ours))
     last = max(lane.start_s[-1] for lane in (base, ours))
     lived = few.start_s[few.start_s < end]
+    if len(lived) < 2 * LEAST:
+        return lived[:0], 0
     starts = lived[np.arange(WINDOWS) * len(lived) // WINDOWS] if len(lived) >= 2 * WINDOWS else lived[:-1:2]
-    step = (end - starts[0]) / len(starts)
+    step = max((end - starts[0]) / len(starts), (last - end) / MOST)
     return np.concatenate([starts, np.arange(end, last + step, step)]), len(starts)
 
 
