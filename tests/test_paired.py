@@ -100,7 +100,7 @@ def _round(drafted: int, tokens: int, start_s: float, end_s: float):
 
 @pytest.mark.parametrize("machine", [quiet, noisy, drifting, stepping, bursting])
 def test_the_interval_of_one_run_covers_the_truth(machine):
-    rng, draws = np.random.default_rng(1), 150
+    rng, draws = np.random.default_rng(1), 80
     covered, widths, off = 0, [], []
     for _ in range(draws):
         lanes = [PLAIN, speculative(rng)]
@@ -115,7 +115,7 @@ def test_the_interval_of_one_run_covers_the_truth(machine):
 
 
 def test_in_bursts_one_run_by_turns_says_more_than_three_of_each_lane_alone():
-    rng, draws = np.random.default_rng(2), 60
+    rng, draws = np.random.default_rng(2), 30
     narrower = []
     for _ in range(draws):
         lanes, machine, wall = [PLAIN, speculative(rng)], bursting(rng), 0.0
@@ -131,9 +131,9 @@ def test_in_bursts_one_run_by_turns_says_more_than_three_of_each_lane_alone():
     assert np.median(narrower) < 0.5
 
 
-@pytest.mark.parametrize("drafters", [2, 5, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("drafters", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 12))])
 def test_of_drafters_that_are_alike_one_is_seldom_called_the_best(drafters):
-    rng, draws, crowned = np.random.default_rng(drafters), 100, 0
+    rng, draws, crowned = np.random.default_rng(drafters), 60, 0
     for _ in range(draws):
         machine = noisy(rng) if rng.random() < 0.5 else bursting(rng)
         lanes = [PLAIN, *[speculative(rng)] * drafters]

@@ -85,6 +85,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_the_cells_of_the_notebook_run_and_the_page_has_its_styles_and_its_documents(run):
     """Without the cell that installs the package and the one that needs a GPU, and over fewer tokens."""
     cells = json.loads((ROOT / "docs" / "playground.ipynb").read_text(encoding="utf-8"))["cells"]

@@ -46,7 +46,7 @@ WAYS = (
     "dflash2",
 )
 QUICK = {("eagle3", "eager", "sampled"), ("assistant", "static", "greedy"), ("early exit", "static", "sampled"),
-         ("mtp tree", "static", "greedy"), ("eagle3", "static", "sampled"), ("dspark", "static", "greedy")}  # fmt: skip
+         ("mtp tree", "static", "greedy"), ("eagle3", "static", "sampled")}  # fmt: skip
 EVERY = [
     (way, runners, sampling) for way in WAYS for runners in ("eager", "static") for sampling in ("greedy", "sampled")
 ]
