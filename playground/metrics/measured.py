@@ -77,18 +77,21 @@ def _lanes(comparison: Comparison) -> dict[str, Measured]:
     """Return each lane, the baseline too, against the baseline, by name."""
     runs, speeds = _runs(comparison), _speeds(comparison)
     first = comparison.baseline
-    taken = {name: _by_turns(pairs) for name in runs if (pairs := _paired(comparison, name, first))}
+    taken = {name: _by_turns(pairs) for name, pairs in _pairs(comparison).items() if pairs}
     if taken:
         base = max(taken.values(), key=lambda it: it.speedup or 0.0).base
     else:
         base = runs[first][middle(speeds[first])]
     found = dict[str, Measured]()
     for name in runs:
+        if name in taken:
+            found[name] = taken[name]
+            continue
         ours = base if name == first else runs[name][middle(speeds[name])]
         over = speedup(base, ours)
         known = over is not None and min(*speeds[first], *speeds[name]) > 0
         spread = interval(speeds, name, first) if known else None
-        found[name] = taken.get(name) or Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
+        found[name] = Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
     return found
 
 
@@ -96,6 +99,12 @@ def _by_turns(pairs: Sequence[Pair]) -> Measured:
     """Return a lane that took turns with the baseline, in these runs."""
     base, ours, it = pairs[middle([it.log for _, _, it in pairs])]
     return Measured(base, ours, math.exp(it.log), paired_interval([it for _, _, it in pairs]), len(pairs), len(pairs))
+
+
+@once
+def _pairs(comparison: Comparison) -> dict[str, list[Pair]]:
+    """Return what `_paired` gives for each lane and the baseline, by the lane's name."""
+    return {trace.lane.name: _paired(comparison, trace.lane.name, comparison.baseline) for trace in comparison.lanes}
 
 
 def _paired(comparison: Comparison, name: str, over: str) -> list[Pair]:
@@ -218,7 +227,7 @@ def leader(comparison: Comparison) -> str | None:
     if any(trace.finish == "stopped" for trace in lanes):
         return None
     names = [trace.lane.name for trace in lanes]
-    by_turns = all(_paired(comparison, name, comparison.baseline) for name in names if name != comparison.baseline)
+    by_turns = all(_pairs(comparison)[name] for name in names if name != comparison.baseline)
     found = _first_by_turns(comparison, names) if by_turns else clearly_fastest(_speeds(comparison), names)
     return None if found == comparison.baseline else found
 

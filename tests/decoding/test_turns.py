@@ -16,7 +16,7 @@ from playground.decoding.runners.static_model import StaticModel
 from tests.decoding import real
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import begun, llama, prompts, rounds_of
-from tests.decoding.test_static import LONG, drafting, without_times
+from tests.decoding.test_static import LONG, WAYS, drafting, without_times
 
 SAMPLED = dict(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
 
@@ -33,22 +33,14 @@ def sharing():
     return make
 
 
-WAYS = (
-    "ngram",
-    "assistant",
-    "early exit",
-    "mtp",
-    "mtp tree",
-    "eagle3",
-    "eagle3 tree",
-    "heads tree",
-    "dspark",
-    "dflash2",
-)
+EVERY_WAY = (*WAYS[1:], "dflash2")  # but "none"
 QUICK = {("eagle3", "eager", "sampled"), ("assistant", "static", "greedy"), ("early exit", "static", "sampled"),
          ("mtp tree", "static", "greedy"), ("eagle3", "static", "sampled")}  # fmt: skip
 EVERY = [
-    (way, runners, sampling) for way in WAYS for runners in ("eager", "static") for sampling in ("greedy", "sampled")
+    (way, runners, sampling)
+    for way in EVERY_WAY
+    for runners in ("eager", "static")
+    for sampling in ("greedy", "sampled")
 ]
 
 

@@ -56,16 +56,21 @@ def test_elsewhere_the_compiler_makes_a_library_that_the_cache_keeps(tmp_path, m
     assert build.on_this_machine() == built
 
 
+def found_in(folder, monkeypatch):
+    """What a first start finds where the shipped libraries are those of a folder."""
+    monkeypatch.delenv("PLAYGROUND_ENGINE", raising=False)
+    monkeypatch.setattr(library, "FOLDER", folder)
+    library.engines.cache_clear()
+    try:
+        return library._found.__wrapped__()
+    finally:
+        library.engines.cache_clear()
+
+
 def test_without_a_library_and_a_compiler_torch_computes_and_the_reason_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PLAYGROUND_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", "no-such-compiler")
-    monkeypatch.delenv("PLAYGROUND_ENGINE", raising=False)
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
-    library.engines.cache_clear()
-    try:
-        found, why = library._found.__wrapped__()
-    finally:
-        library.engines.cache_clear()
+    found, why = found_in(tmp_path, monkeypatch)
     assert found is None and "no C compiler" in why
 
 
@@ -74,13 +79,7 @@ def test_a_damaged_library_is_told_and_torch_computes(content, tmp_path, monkeyp
     name = build.file_name(sys.platform, library.platform.machine().lower())
     (tmp_path / "built").mkdir()
     (tmp_path / "built" / name).write_bytes(content)
-    monkeypatch.delenv("PLAYGROUND_ENGINE", raising=False)
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
-    library.engines.cache_clear()
-    try:
-        found, why = library._found.__wrapped__()
-    finally:
-        library.engines.cache_clear()
+    found, why = found_in(tmp_path, monkeypatch)
     assert found is None and why.startswith("the engine cannot be loaded")
 
 
