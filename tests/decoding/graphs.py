@@ -38,22 +38,28 @@ class Recording(TorchDispatchMode):
         super().__exit__(*error)
         for storage, old in self._kept.values():
             storage.copy_(old)
+        self._spoiled = [tensor for tensor in self._made.values() if tensor.is_floating_point()]
         self.spoil()
 
     def replay(self) -> None:
         """Runs the operations again. Their results go where they went in the recording."""
         with torch.inference_mode():
             for func, args, kwargs, out in self._steps:
-                for old, new in zip(tree_leaves(out), tree_leaves(func(*args, **kwargs)), strict=True):
-                    if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                again = func(*args, **kwargs)
+                # Most give one tensor; looking for several in it takes as long as the operation.
+                pairs = (
+                    [(out, again)]
+                    if isinstance(out, torch.Tensor)
+                    else zip(_tensors(out), _tensors(again), strict=True)
+                )
+                for old, new in pairs:
+                    if old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
     def spoil(self) -> None:
         """Graphs share a pool of memory, so what one of them made there, any other overwrites."""
         with torch.inference_mode():
-            for tensor in self._made.values():
-                if tensor.is_floating_point():
-                    tensor.fill_(float("nan"))
+            torch._foreach_mul_(self._spoiled, float("nan"))
 
 
 def refuse(wait: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -37,6 +38,7 @@ from tests.decoding.test_grammar import END as END_OF_TEXT
 from tests.decoding.test_grammar import A, B, C, language
 from tests.decoding.test_prefix_cache import MODEL, drafting
 from tests.decoding.test_rules import WAYS, drafter
+from tests.selection import selected
 
 TOKENS, END = 16, 31  # which ends texts here: plain greedy texts hold it
 TEXTS = prompts(5)[2:]  # two of one token, one of twelve
@@ -87,17 +89,22 @@ def ours(way: str, prompt: list[int], repetition_penalty: float = 1.0, **asks: o
     return ids_of([*decode(target, drafts, Constant(4), sampler, NoText(), prompt, TOKENS, {END})])
 
 
-@pytest.mark.parametrize("asks", KINDS, ids=lambda asks: " ".join(asks))
-def test_every_lane_writes_what_generate_writes(asks):
+@pytest.mark.parametrize(
+    ("way", "asks"),
+    selected(
+        itertools.product(DRAFTING, KINDS),  # a tree has rows after branches of every length
+        [*(("mtp tree", asks) for asks in KINDS), *((way, KINDS[-1]) for way in DRAFTING)],
+    ),
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_every_lane_writes_what_generate_writes(way, asks):
     wanted = [theirs(prompt, **asks) for prompt in TEXTS]
     assert wanted != plain(), "it asks for something"
-    for way in DRAFTING:
-        assert [ours(way, prompt, **asks) for prompt in TEXTS] == wanted, way
+    assert [ours(way, prompt, **asks) for prompt in TEXTS] == wanted
 
 
 @pytest.mark.parametrize(
-    ("way", "verification"),
-    [("chain", "token"), *(pytest.param(*way, marks=pytest.mark.slow) for way in WAYS[:-1]), WAYS[-1]],
+    ("way", "verification"), selected([("chain", "token"), *WAYS], [("chain", "token"), ("tree", "traversal")])
 )
 def test_sampled_drafts_leave_the_law_of_both_turns_of_a_conversation(way, verification):
     """Under a rule that depends on the text, and one that does not."""
@@ -108,7 +115,7 @@ def test_sampled_drafts_leave_the_law_of_both_turns_of_a_conversation(way, verif
 
 
 @pytest.mark.parametrize(
-    ("way", "verification"), [("none", "token"), ("chain", "block"), ("tree", "recursive"), ("tree", "traversal")]
+    ("way", "verification"), selected([("none", "token"), *WAYS], [("chain", "block"), ("tree", "traversal")])
 )
 def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(way, verification):
     """In the language a is followed by b, which is refused, and b alone is too short."""

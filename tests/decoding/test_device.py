@@ -33,6 +33,7 @@ from tests.models.networks.test_peagle import load as load_peagle
 from tests.models.networks.test_peagle import write as write_peagle
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 from tests.published import dflash_base, medusa_heads
+from tests.selection import selected
 
 EVEN = list(range(0, V, 2))
 OWN = {"own mtp layer": ("qwen", 1), "own mtp layers": ("glm", 3)}  # the first target has recurrent layers
@@ -48,7 +49,7 @@ def models(kind: str, folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple
         pair = custom_pair(str(save_native(*OWN[kind], folder / "tiny", tokenizer)), None, "mtp")
         pair = ModelStore().get(pair, drafter="mtp", dtype="float32", device="cpu", progress=lambda step: None)
         return pair.target.model, pair.drafting.network
-    target = gemma(0, 7) if kind == "mtp" else llama(0, 7)
+    target = gemma(0, 3) if kind == "mtp" else llama(0, 7 if "eagle" in kind else 3)
     torch.manual_seed(7)
     match kind:
         case "mtp":
@@ -89,12 +90,16 @@ BRANCHING = ("mtp", "heads", "medusa", "dflash", "dspark", "dflash2", "eagle3", 
 
 
 STATIC = ("mtp", "heads", "dflash", "dspark", "eagle3", "early-exit", "assistant")
+CHAINS = [(kind, "chain", SAMPLED) for kind in (*BRANCHING, *OWN, "assistant", "early-exit")]
+TREES = [(kind, "tree", {}) for kind in BRANCHING]
 
 
 @pytest.mark.parametrize(
     ("kind", "way", "sampling"),
-    [(kind, "chain", SAMPLED) for kind in (*BRANCHING, *OWN, "assistant", "early-exit")]
-    + [(kind, "tree", {}) for kind in BRANCHING],
+    selected(
+        [*CHAINS, *TREES],
+        [*CHAINS, *((kind, "tree", {}) for kind in ("mtp", "heads", "dspark", "eagle3", "gemma4"))],
+    ),
 )
 def test_the_same_is_drafted_and_written(kind, way, sampling, native_places, tiny_tokenizer, tmp_path):  # noqa: F811
     target, network = models(kind, tmp_path, tiny_tokenizer)
@@ -110,7 +115,14 @@ def test_the_same_is_drafted_and_written(kind, way, sampling, native_places, tin
 
 
 @pytest.mark.parametrize(
-    ("kind", "way"), [*((kind, "chain") for kind in STATIC), *((kind, "tree") for kind in STATIC[:4])]
+    ("kind", "way"),
+    selected(
+        [*((kind, "chain") for kind in STATIC), *((kind, "tree") for kind in STATIC[:4])],
+        [
+            *(("mtp", "tree"), ("heads", "chain"), ("dflash", "tree"), ("dspark", "chain"), ("eagle3", "chain")),
+            *(("early-exit", "chain"), ("assistant", "chain")),
+        ],
+    ),
 )
 def test_static_passes_draft_and_write_it_too(monkeypatch, kind, way, tiny_tokenizer, tmp_path):
     monkeypatch.setattr(f"{__name__}.gemma", llama)  # which has no windows

@@ -17,6 +17,7 @@ from tests.decoding.real import FAMILIES, V, built, generated, ids_of, leaves_no
 from tests.models.networks.blocks import BLOCK, write_block
 from tests.models.networks.test_blocks import load
 from tests.models.networks.test_eagle3 import loaded
+from tests.selection import selected
 
 TARGETS = {family: cache(lambda build=build: build(0, 3)) for family, build in FAMILIES.items()}
 DRAFTERS = {
@@ -29,16 +30,18 @@ DRAFTERS["dflash2"] = dict(kind="dflash2")
 SPARK = dict(kind="dspark", markov="rnn", confidence="markov")
 
 
-# Every way of every drafter over one target, and each way over the others.
-WAYS = ("chain", "tree", "composite")
-ELSEWHERE = [("dflash speculators", "chain"), ("dspark speculators", "tree"), ("dflash2", "composite")]
-GREEDY = [
-    pytest.param(*each, marks=() if each[0] == "llama" or each[1:] in ELSEWHERE else pytest.mark.slow)
-    for each in itertools.product(TARGETS, DRAFTERS, WAYS)
-]
-
-
-@pytest.mark.parametrize(("family", "drafter", "way"), GREEDY)
+@pytest.mark.parametrize(
+    ("family", "drafter", "way"),
+    selected(
+        itertools.product(TARGETS, DRAFTERS, ("chain", "tree", "composite")),
+        [
+            *(("llama", "dflash deepspec", "tree"), ("llama", "dflash speculators", "composite")),
+            *(("llama", "dspark deepspec", "composite"), ("llama", "dspark speculators", "chain")),
+            *(("llama", "dflash2", "tree"), ("gemma", "dspark speculators", "tree"), ("gemma", "dflash2", "chain")),
+            *(("deepseek", "dflash speculators", "chain"), ("deepseek", "dflash2", "composite")),
+        ],
+    ),
+)
 def test_greedy_equals_generate(family, drafter, way, tmp_path):
     model = TARGETS[family]()
     folder = write_block(tmp_path / "drafter", model, **DRAFTERS[drafter])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, 
 from tests.models.networks.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 from tests.models.networks.test_peagle import load as load_peagle
 from tests.models.networks.test_peagle import write as write_peagle
+from tests.selection import selected
 
 METHODS = ("eagle3", "tree", "composite")
 EVEN = list(range(0, V, 2))
@@ -21,26 +23,25 @@ LAYERS = (1, 2, 3)  # of 7
 KINDS = [("llama", "safeai"), ("gemma", "speculators"), ("llama", "speculators-3.1")]  # targets, layouts
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=str)
-def family(request):
-    """A target, the layout that its heads shall have, and what it says after each prompt."""
-    name, layout = request.param
-    target = FAMILIES[name](0, 7)
-    return target, layout, [(prompt, generated(target, prompt)) for prompt in prompts(6)]
+TARGETS = {family: cache(lambda build=build: build(0, 7)) for family, build in FAMILIES.items()}
+EVERY = [(way, *kind) for way in METHODS for kind in KINDS]
 
 
 def drafting(model, way, head):
     return built(LoadedPair(custom_pair("big", "head", "eagle3"), loaded(model), head), way, lookahead=4, nodes=24)
 
 
-@pytest.mark.parametrize("way", METHODS)
-def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, family, tmp_path):
-    target, layout, answers = family
+@pytest.mark.parametrize(
+    ("way", "family", "layout"),
+    selected(EVERY, [("tree", *KINDS[0]), ("eagle3", *KINDS[1]), ("composite", *KINDS[2])]),
+)
+def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, family, layout, tmp_path):
+    target = TARGETS[family]()
     head = load(write_head(tmp_path / "head", target, EVEN, **LAYOUTS[layout]), target)
     drafted = accepted = 0
-    for prompt, answer in answers:
+    for prompt in prompts(6):
         rounds = rounds_of(target, drafting(target, way, head), prompt)
-        assert ids_of(rounds) == answer
+        assert ids_of(rounds) == generated(target, prompt)
         tokens = [token for round_ in rounds for token in round_.drafted]
         drafted += len(tokens)
         accepted += sum(token.decision == "accepted" for token in tokens)
@@ -50,13 +51,19 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
     assert accepted > 1
 
 
-@pytest.mark.parametrize("way", ["eagle3", "tree"])
-def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratch(way, family, tmp_path):
+@pytest.mark.parametrize(
+    ("way", "family", "layout"),
+    selected(
+        [each for each in EVERY if each[0] != "composite"],
+        [("eagle3", *KINDS[0]), ("tree", *KINDS[1]), ("eagle3", *KINDS[2])],
+    ),
+)
+def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratch(way, family, layout, tmp_path):
     """Drafts after arbitrary continuations: of each pass over four tokens one to four are accepted."""
-    model, layout, answers = family
+    model = TARGETS[family]()
     folder = write_head(tmp_path / "head", model, list(range(V)), **LAYOUTS[layout])
-    prompt, answer = answers[0]
-    text = [*prompt, *answer]
+    (prompt,) = prompts(1)
+    text = [*prompt, *generated(model, prompt)]
     reference, target = Reference(folder, model, LAYERS), EagerRunner(model)
     drafter = drafting(model, way, load(folder, model))(target)
     target.forward(prompt, keep=1)
@@ -80,13 +87,13 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
 
 @pytest.mark.parametrize(
     ("kind", "way"),
-    [
-        pytest.param(*each, marks=() if each[0] == "llama" or each[1] == "peagle" else pytest.mark.slow)
-        for each in itertools.product(FAMILIES, ("peagle", "tree", "composite"))
-    ],
+    selected(
+        itertools.product(FAMILIES, ("peagle", "tree", "composite")),
+        [("llama", "tree"), ("gemma", "composite"), ("deepseek", "peagle")],
+    ),
 )
 def test_p_eagle_greedy_equals_generate(kind, way, tmp_path):
-    model = FAMILIES[kind](0, 7)
+    model = TARGETS[kind]()
     folder = write_peagle(tmp_path / "head", model, EVEN)
     new_drafter = built(LoadedPair(custom_pair("big", folder), loaded(model), load_peagle(folder, model)), way)
     decisions = []
@@ -99,8 +106,8 @@ def test_p_eagle_greedy_equals_generate(kind, way, tmp_path):
 
 
 def test_a_head_with_a_window_drafts_on_after_it(tmp_path):
-    target = FAMILIES["llama"](0, 7)
+    target = TARGETS["llama"]()
     window = dict(layer_types=["sliding_attention"], sliding_window=6, use_sliding_window=True)
     head = load(write_head(tmp_path / "head", target, EVEN, **window), target)
-    for way, prompt in itertools.product(METHODS, prompts(2)):
+    for way, prompt in zip(METHODS, prompts(3), strict=True):
         assert ids_of(rounds_of(target, drafting(target, way, head), prompt)) == generated(target, prompt)

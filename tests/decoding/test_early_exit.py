@@ -55,11 +55,11 @@ def drafting(model, layers: int = EXIT) -> NewDrafter:
 @pytest.mark.parametrize("layers", [1, 3])
 def test_greedy_equals_generate_and_some_drafts_stand(model, layers):
     kept = 0
-    for prompt in prompts(5):
+    for prompt in prompts(3):
         rounds = rounds_of(model, drafting(model, layers), prompt)
         assert ids_of(rounds) == generated(model, prompt)
         kept += sum(len(round_.accepted) for round_ in rounds)
-    assert kept > 10
+    assert kept > 5
 
 
 def test_same_tokens_as_transformers_in_no_more_rounds(model, monkeypatch):
@@ -74,7 +74,7 @@ def test_same_tokens_as_transformers_in_no_more_rounds(model, monkeypatch):
         return forward(self, *args, **kwargs)
 
     ours = theirs = 0
-    for prompt in prompts(5):
+    for prompt in prompts(3):
         rounds = rounds_of(model, drafting(model), prompt)
         ours += len(rounds)
         with monkeypatch.context() as patch:

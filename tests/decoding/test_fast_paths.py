@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from playground.models.cuda import attention, layer
 from tests.decoding import real
 from tests.decoding.test_static import eagle3_head, network
 from tests.models.test_cuda_kernels import attended
+from tests.selection import selected
 
 BOTH = Paths(attention=True, layers=True)
 
@@ -139,8 +141,15 @@ def test_a_wrong_kernel_is_left_out_and_named(
     assert static.paths.refused and static.paths.refused in static.how
 
 
-@pytest.mark.parametrize("way", ["none", "eagle3 chain", "eagle3 tree", "mtp chain", "mtp tree"])
-@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8, top_p=0.9)], ids=["greedy", "sampled"])
+WAYS = ("none", "eagle3 chain", "eagle3 tree", "mtp chain", "mtp tree")
+SAMPLINGS: tuple[dict[str, float], ...] = (dict(temperature=0.8, top_p=0.9), {})
+
+
+@pytest.mark.parametrize(
+    ("way", "sampling"),
+    selected(product(WAYS, SAMPLINGS), [(way, SAMPLINGS[i % 2]) for i, way in enumerate(WAYS)]),
+    ids=str,
+)
 def test_all_ways_of_drafting_give_the_same_text(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, way: str, sampling: dict[str, float]
 ) -> None:

@@ -4,6 +4,7 @@ transformers' real classes in float32."""
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -22,8 +23,10 @@ from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import V, generated, ids_of, leaves_no_state, over, prompts, rounds_of
 from tests.decoding.test_prefix_cache import drafts, goes_on
+from tests.selection import selected
 
 TOKENS = 12
+SAMPLED = dict(temperature=0.8, top_p=0.9)
 TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
 
 
@@ -63,8 +66,22 @@ def runs(kind: str, way: str, ordered: bool, n: int):
     return [rounds_of(model, new_drafter, prompt, max_new_tokens=TOKENS) for prompt in prompts(n)]
 
 
-@pytest.mark.parametrize(("way", "ordered"), [("chain", False), ("tree", True)])
-@pytest.mark.parametrize(("kind", "n"), [("text", 8), ("whole", 8), ("moe", 5), ("unified", 5)])
+@pytest.mark.parametrize(
+    ("kind", "n", "way", "ordered"),
+    selected(
+        [
+            (kind, n, way, way == "tree")
+            for kind, n in (("text", 8), ("whole", 8), ("moe", 5), ("unified", 5))
+            for way in ("chain", "tree")
+        ],
+        [
+            ("text", 8, "chain", False),
+            ("whole", 8, "tree", True),
+            ("moe", 5, "chain", False),
+            ("unified", 5, "tree", True),
+        ],
+    ),
+)
 def test_greedy_equals_generate(kind, n, way, ordered):
     drafted = kept = 0
     for text, (first, *rounds) in zip(written(kind, n), runs(kind, way, ordered, n), strict=True):
@@ -175,8 +192,11 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     assert sum(len(rounds) for rounds in chains) <= len(passes)
 
 
-@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8, top_p=0.9)], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize(
+    ("way", "sampling"),
+    selected(product(("chain", "tree"), ({}, SAMPLED)), [("chain", SAMPLED), ("tree", {})]),
+    ids=str,
+)
 def test_over_a_captured_target_it_drafts_and_writes_the_same(monkeypatch, way, sampling):
     """The published models' class, whose last layer takes its keys and values from another."""
     model, recorder = gemma4_target("whole", V), Recorder()
@@ -191,7 +211,7 @@ def test_over_a_captured_target_it_drafts_and_writes_the_same(monkeypatch, way, 
     assert any(each.drafted for each in captured) and recorder.replays
 
 
-@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_the_next_turn_goes_on_over_a_static_target(way):
     model = gemma4_target("text", V)
     static = StaticModel(model, Graphs("as it is", None))

@@ -35,8 +35,9 @@ from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
 from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
-from tests.decoding.test_law import METHODS, WAYS, V, llama
+from tests.decoding.test_law import METHODS, V, llama
 from tests.decoding.test_tree import LawBranches
+from tests.selection import selected
 
 A, B, C, END = range(V)
 TEXTS = ((A, B), (A, B, C), (B,), (C, A), (C, C, A), (B, A, A))
@@ -79,7 +80,7 @@ def a_or_b() -> Language:
 
 
 @pytest.mark.parametrize(("sampling", "draws"), cases(quick_draws=300))  # which catch what masks do wrong, below
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", selected(METHODS, ["assistant", "mtp", "tree", "adaptive"]))
 def test_runs_follow_the_masked_targets_law(way, sampling, draws, tmp_path):
     new_drafter = METHODS[way](tmp_path)
     assert follows_the_law(law_of(llama()), V, new_drafter, draws=draws, language=language(), **sampling)

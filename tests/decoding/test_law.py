@@ -36,6 +36,7 @@ from tests.models.networks.test_eagle3 import write_head
 from tests.models.networks.test_peagle import load as load_peagle
 from tests.models.networks.test_peagle import write as write_peagle
 from tests.published import dflash_base, medusa_heads
+from tests.selection import selected
 
 V = 4
 
@@ -117,13 +118,13 @@ METHODS = {
 }
 
 
-# Chains and trees of the classes that mtp, dflash2 and tree are of, over other networks, and what adaptive does too.
-ALIKE = ("heads", "medusa", "dflash", "dspark", "dspark tree", "eagle3", "peagle", "composite")
-WAYS = [pytest.param(way, marks=pytest.mark.slow if way in ALIKE else ()) for way in METHODS]
+# The others are chains and trees of the classes that mtp, dflash2 and tree are of, over other networks, another lookup,
+# and what adaptive does too.
+OF_EACH_CLASS = ("none", "ngram", "assistant", "early-exit", "mtp", "dflash2", "tree", "adaptive")
 
 
 @pytest.mark.parametrize(("sampling", "draws"), cases())
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", selected(METHODS, OF_EACH_CLASS))
 def test_runs_follow_the_targets_law(way, sampling, draws, tmp_path):
     assert follows_the_law(law_of(llama()), V, METHODS[way](tmp_path), draws=draws, **sampling)
 
@@ -148,15 +149,9 @@ def sampling_drafter(way, folder):
 TURNS = dict(draws=300, temperature=2.0, top_k=2, then=dict(temperature=1.6, top_k=2))
 
 
-QUICK_ONES = ("assistant", "early-exit", "sampled tree")  # the others are the chain of the same class
-
-
 @pytest.mark.parametrize(
     ("way", "verification"),
-    [
-        pytest.param(*each, marks=() if each[0] in QUICK_ONES or each[1] == "block" else pytest.mark.slow)
-        for each in SAMPLED
-    ],
+    selected(SAMPLED, [("assistant", "token"), ("mtp", "block"), ("sampled tree", "traversal")]),
 )
 def test_both_turns_of_a_conversation_follow_the_law_under_one_seed(way, verification, tmp_path):
     rule = partial(verify.decide, verification=verification)

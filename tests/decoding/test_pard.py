@@ -88,7 +88,7 @@ def test_greedy_equals_generate(models, way):
     assert {"accepted", "rejected"} <= set(decisions)
 
 
-@pytest.mark.parametrize("way", ["pard", "tree"])
+@pytest.mark.parametrize("way", ["pard", pytest.param("tree", marks=pytest.mark.slow)])
 def test_sampled_runs_follow_the_targets_law(models, way):
     """Few tokens are possible, so that all continuations can be counted."""
     model, sampling = models.target.model, dict(temperature=0.7, top_k=2, top_p=0.9)

@@ -46,6 +46,7 @@ from tests.models.networks.blocks import write_block
 from tests.models.networks.test_eagle3 import LAYOUTS, write_head
 from tests.models.networks.test_peagle import write as write_peagle
 from tests.published import dflash_base, medusa_folder, medusa_heads
+from tests.selection import selected
 
 MODEL, SMALLER, DEEP = llama(0, 3), llama(1, 1), llama(0, 8)
 
@@ -90,11 +91,13 @@ def drafts(rounds):
 
 @pytest.mark.parametrize(
     "way",
-    [
-        *("none", "ngram", "suffix", "assistant", "mtp", "mtp tree", "mtp sampled tree"),
-        *("heads", "dflash", "composite"),
-        *(pytest.param(way, marks=pytest.mark.slow) for way in ("heads tree", "heads sampled tree")),
-    ],
+    selected(
+        [
+            *("none", "ngram", "suffix", "assistant", "early exit", "mtp", "mtp tree", "mtp sampled tree"),
+            *("heads", "heads tree", "heads sampled tree", "dflash", "composite"),
+        ],
+        ["suffix", "assistant", "early exit", "mtp", "mtp sampled tree", "heads", "dflash", "composite"],
+    ),
 )
 def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
     goes_on(MODEL, drafting(way), drafts_at_all=way != "none")

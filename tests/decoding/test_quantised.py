@@ -6,6 +6,9 @@ difference in float32's last place can turn a rounding, and now and then a near-
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
+
 import pytest
 import torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -24,13 +27,14 @@ from tests.models.networks.test_eagle3 import LAYOUTS, write_head
 from tests.models.networks.test_eagle3 import load as load_eagle3
 from tests.published import dflash_base, medusa_heads
 from tests.quantised import ENDS, SIZES, V, llama, quantised
+from tests.selection import selected
 
 COMPUTE = {8: torch.float64, 4: torch.float32}
 
 
-@pytest.fixture(scope="module", params=[8, 4], ids=["int8", "int4"])
-def target(request, tmp_path_factory):
-    return quantised(llama(), tmp_path_factory.mktemp("target"), request.param, COMPUTE[request.param])
+@pytest.fixture(scope="module")
+def target_of(tmp_path_factory):
+    return cache(lambda bits: quantised(llama(), tmp_path_factory.mktemp("target"), bits, COMPUTE[bits]))
 
 
 def early_exit(model) -> NewDrafter:
@@ -38,8 +42,14 @@ def early_exit(model) -> NewDrafter:
     return lambda target: EarlyExitDrafter(layers, target, {V - 1})
 
 
-@pytest.mark.parametrize("way", ["ngram", "assistant", "early exit", "mtp", "mtp tree", "heads", "heads tree"])
-def test_greedy_equals_generate_token_for_token(target, way):
+WAYS = ("ngram", "assistant", "early exit", "mtp", "mtp tree", "heads", "heads tree")
+
+
+@pytest.mark.parametrize(
+    ("bits", "way"), selected(product((8, 4), WAYS), [((8, 4)[i % 2], way) for i, way in enumerate(WAYS)])
+)
+def test_greedy_equals_generate_token_for_token(target_of, bits, way):
+    target = target_of(bits)
     network = network_for(way, target, torch.arange(V)) if way.startswith(("mtp", "heads")) else None
     drafted = 0
     for prompt in prompts(3):
@@ -54,7 +64,9 @@ def test_greedy_equals_generate_token_for_token(target, way):
     assert drafted > 10
 
 
-def test_an_assistant_of_other_weights_may_be_quantised_or_not(target, tmp_path):
+@pytest.mark.parametrize("bits", [8, 4])
+def test_an_assistant_of_other_weights_may_be_quantised_or_not(target_of, bits, tmp_path):
+    target = target_of(bits)
     for assistant in (llama(1), quantised(llama(1), tmp_path, 4)):
         for prompt in prompts(3):
             assert ids_of(run((target, assistant), "assistant", prompt)) == generated(target, prompt)

@@ -150,7 +150,7 @@ def test_a_chain_leaves_the_law_over_all_continuations(rule, chain):
 @pytest.mark.parametrize("tree", TREES, ids=str)
 @pytest.mark.parametrize("rule", [recursive_rejection, traversal])
 def test_a_sampled_tree_leaves_the_law_over_all_continuations(rule, tree):
-    for seed in range(2):
+    for seed in range(1 if len(tree) > 4 else 2):
         assert off(rule, tables(seed), tables(seed + 100), tree) < 1e-5
 
 
@@ -184,11 +184,10 @@ def expected(kept, q, p, tree) -> float:
 
 def test_the_joint_rules_keep_more_on_average_where_drafts_are_longer_than_one():
     block, tokens = (as_tree_rule(rule) for rule in (block_verification, speculative_sampling))
-    for seed in range(2):
-        p, q = tables(seed), tables(seed + 100)
-        assert expected(block, q, p, CHAINS[0]) == pytest.approx(expected(tokens, q, p, CHAINS[0]), abs=1e-5)
-        assert expected(block, q, p, CHAINS[2]) > expected(tokens, q, p, CHAINS[2]) + 0.01
-        assert expected(traversal, q, p, TREES[4]) > expected(recursive_rejection, q, p, TREES[4]) + 0.01
+    p, q = tables(0), tables(100)
+    assert expected(block, q, p, CHAINS[0]) == pytest.approx(expected(tokens, q, p, CHAINS[0]), abs=1e-5)
+    assert expected(block, q, p, CHAINS[2]) > expected(tokens, q, p, CHAINS[2]) + 0.01
+    assert expected(traversal, q, p, TREES[4]) > expected(recursive_rejection, q, p, TREES[4]) + 0.01
 
 
 DRAFTS = random_law(2, V)

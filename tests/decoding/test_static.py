@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -58,6 +59,7 @@ from tests.models.networks.blocks import write_block
 from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import loaded
 from tests.published import dflash_base
+from tests.selection import selected
 
 TARGETS = {"llama": llama, "deepseek": deepseek}
 WAYS = (
@@ -75,7 +77,7 @@ WAYS = (
     "composite",
 )
 ASSISTANT = llama(1, 1)
-SAMPLING = ({}, dict(temperature=0.8, top_p=0.9, min_p=0.02, repetition_penalty=1.2))
+SAMPLED = dict(temperature=0.8, top_p=0.9, min_p=0.02, repetition_penalty=1.2)
 LONG = [*range(1, 38), *range(30, 2, -1), 7, 8, 9]  # longer than the widest pass
 
 
@@ -156,17 +158,27 @@ def assert_same(eager, static) -> None:
     assert [r.passes for r in static] == [r.passes for r in eager]
 
 
-@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "sampled"])
-@pytest.mark.parametrize("way", WAYS)
-def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, sampling):
-    for prompt in (LONG,) if sampling else (prompts(2)[1], LONG):
-        assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
-
-
-@pytest.mark.parametrize("verification", ["token", "block"])
-@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8), dict(temperature=0.8, top_p=0.9, top_k=9)], ids=str)
 @pytest.mark.parametrize(
-    "way", ["eagle3", *(pytest.param(way, marks=pytest.mark.slow) for way in ("none", "ngram", "mtp tree", "dflash"))]
+    ("way", "sampled"),
+    selected(product(WAYS, (False, True)), [(way, i % 2 == 0) for i, way in enumerate(WAYS)]),
+)
+def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, sampled):
+    for prompt in (LONG,) if sampled else (prompts(2)[1], LONG):
+        assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **SAMPLED if sampled else {}))
+
+
+CUT = dict(temperature=0.8, top_p=0.9, top_k=9)
+
+
+@pytest.mark.parametrize(
+    ("way", "sampling", "verification"),
+    selected(
+        product(
+            ("eagle3", "none", "ngram", "mtp tree", "dflash"), ({}, dict(temperature=0.8), CUT), ("token", "block")
+        ),
+        [("eagle3", {}, "token"), ("eagle3", dict(temperature=0.8), "block"), ("eagle3", CUT, "token")],
+    ),
+    ids=str,
 )
 def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way, sampling, verification):
     model, recorder = llama(0, 3), Recorder()
@@ -183,7 +195,7 @@ def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way,
 
 @pytest.mark.parametrize(
     "sampling",
-    [{}, dict(temperature=0.8, top_p=0.9, top_k=9), pytest.param(dict(temperature=0.8), marks=pytest.mark.slow)],
+    [{}, CUT, pytest.param(dict(temperature=0.8), marks=pytest.mark.slow)],
     ids=str,
 )
 def test_a_chain_drafted_at_once_is_that_of_single_steps(monkeypatch, sampling):
@@ -238,10 +250,10 @@ def without_times(round_: Round) -> Round:
 
 @pytest.mark.parametrize(
     "way",
-    [
-        *("none", "assistant", "early exit", "mtp tree", "eagle3 tree", "dflash windows", "dspark"),
-        *(pytest.param(way, marks=pytest.mark.slow) for way in ("mtp", "eagle3")),
-    ],
+    selected(
+        ("none", "assistant", "early exit", "mtp", "mtp tree", "eagle3", "eagle3 tree", "dflash windows", "dspark"),
+        ("early exit", "mtp tree", "eagle3 tree", "dflash windows", "dspark"),
+    ),
 )
 def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""

@@ -37,7 +37,7 @@ from tests.decoding.real import ids_of
 from tests.decoding.test_tree import LawBranches
 
 CPU = torch.device("cpu")
-TOKENS, V = 24, 30
+TOKENS, V = 16, 30
 LAW = random_law(5, V)
 
 

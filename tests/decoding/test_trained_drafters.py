@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -30,6 +31,7 @@ from tests.decoding.real import (
     prompts,
     rounds_of,
 )
+from tests.selection import selected
 
 TARGETS = {family: cache(lambda build=build: build(0, 2)) for family, build in FAMILIES.items()}
 SEVERAL = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}
@@ -53,8 +55,16 @@ def drafting(way: str, network) -> NewDrafter:
     return over(network, "tree" if way.endswith("tree") else "chain")
 
 
-@pytest.mark.parametrize("way", METHODS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "way"),
+    selected(
+        product(FAMILIES, METHODS),
+        [
+            *(("llama", "mtp"), ("llama", "heads tree"), ("gemma", "heads"), ("gemma", "mtp tree")),
+            *(("deepseek", "composite"), ("deepseek", "mtp tree"), ("llama", "adaptive")),
+        ],
+    ),
+)
 def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family, way):
     """The draft vocabulary is joined by the tokens of the text."""
     model = TARGETS[family]()
@@ -107,8 +117,7 @@ def test_a_composite_prefers_what_it_names_first():
 
 
 @pytest.mark.parametrize(
-    ("way", "draws"),
-    [*((way, 200) for way in METHODS[:3]), *(pytest.param(way, 2_000, marks=pytest.mark.slow) for way in METHODS)],
+    ("way", "draws"), selected([("mtp", 200), ("heads", 200), *((way, 2_000) for way in METHODS)], [("mtp", 200)])
 )
 def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, draws):
     torch.manual_seed(0)
