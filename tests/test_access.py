@@ -123,7 +123,7 @@ def test_all_else_is_refused_with_one_sentence_whether_or_not_it_exists(models, 
     [
         (Request("x" * 20_001), "takes 20,000"),
         (Request("x", system="y" * 20_000), "20,001 characters"),
-        (Request("x", max_new_tokens=1025), "up to 1,024 new tokens, not 1,025"),
+        (Request("x", max_new_tokens=1025), "1,024 .* 1,025"),
     ],
 )
 def test_a_request_has_limits(request_, sentence):
@@ -138,7 +138,7 @@ def test_strangers_share_no_cache_of_what_was_asked():
 
 def test_so_has_the_number_of_runs():
     PUBLIC.admit(FOR_VISITORS.runs_each - 1, FOR_VISITORS.runs - 1)
-    with pytest.raises(PlaygroundError, match="4 of your runs"):
+    with pytest.raises(PlaygroundError, match="4 of your"):
         PUBLIC.admit(4, 10)
     with pytest.raises(PlaygroundError, match="200 runs"):
         PUBLIC.admit(0, 200)

@@ -50,12 +50,12 @@ def test_settings_reach_the_lane_and_the_request(compare):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"max_tokens": 4}, "There is no setting 'max_tokens'"),
-        ({"lookahead": 0}, "Lookahead must be"),
-        ({"dtype": "float4"}, "There is no dtype 'float4'"),
-        ({"pair": "starter"}, "Give either a pair, or a target"),
-        ({"drafter": "psychic"}, "no drafter 'psychic'"),
-        ({"target": None, "pair": "nothing"}, "There is no pair 'nothing'"),
+        ({"max_tokens": 4}, "'max_tokens'"),
+        ({"lookahead": 0}, "Lookahead"),
+        ({"dtype": "float4"}, "'float4'"),
+        ({"pair": "starter"}, "pair, or"),
+        ({"drafter": "psychic"}, "'psychic'"),
+        ({"target": None, "pair": "nothing"}, "'nothing'"),
     ],
 )
 def test_what_is_not_accepted_is_a_sentence(compare, settings, named):

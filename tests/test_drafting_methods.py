@@ -119,16 +119,16 @@ def test_a_package_adds_its_methods_and_what_is_wrong_with_one_ends_in_a_warning
     assert [*methods] == [*METHODS, "late"]
     assert recognised({"kind": "late"}) == "late" and help_for("late") == "# Foreign"
     for package, reason in (
-        ("broken", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("helpless", "has no help"),
-        ("late", "there is a drafter ngram already"),
-        ("later", "there is a drafter late already"),
+        ("broken", "ModuleNotFoundError: "),
+        ("helpless", "no help"),
+        ("late", "drafter ngram"),
+        ("later", "drafter late"),
         ("newer", "of_a_newer_api"),
-        ("other", "it is no DraftingMethod"),
+        ("other", "no DraftingMethod"),
     ):
         (warning,) = (line for line in caplog.messages if f"the package {package} adds" in line)
         assert reason in warning
-    with pytest.raises(PlaygroundError, match="Foreign comes from the package late, and its missing_api:build"):
+    with pytest.raises(PlaygroundError, match=r"package late, .*missing_api:build"):
         methods["late"].resolve(methods["late"].builder)
 
 

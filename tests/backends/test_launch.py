@@ -72,7 +72,7 @@ def test_a_server_ends_when_it_is_stopped():
     port = launch.free_port()
     server = launch.started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
     assert httpx.get(f"{server.url}/health").status_code == 200
-    with pytest.raises(PlaygroundError, match=f"Something listens on port {port} already"):
+    with pytest.raises(PlaygroundError, match=f"port {port} already"):
         launch.started(["never"], port, {}, lambda step: None)
     server.stop()
     assert server.process.poll() is not None
@@ -89,7 +89,7 @@ def test_a_server_ends_with_what_started_it_even_if_that_is_killed():
 
 def test_a_server_that_ends_while_it_starts_shows_its_log():
     command = [sys.executable, "-c", "import sys; sys.exit('no such model: tides.gguf')"]
-    with pytest.raises(PlaygroundError, match=r"ended while it started[^$]*no such model: tides\.gguf"):
+    with pytest.raises(PlaygroundError, match=r"ended [^$]*tides\.gguf"):
         launch.started(command, launch.free_port(), {}, lambda step: None)
 
 

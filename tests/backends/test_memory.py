@@ -102,7 +102,7 @@ def test_memory_that_runs_out_while_a_lane_is_built_is_told_alike(tiny_llama, ti
     backend, lane = backend_of("mtp", "on", tiny_llama, tiny_tokenizer), Lane("this one", "tiny", "mtp")
     with monkeypatch.context() as patch:
         patch.setattr(local, "build_drafter", build)
-        with pytest.raises(PlaygroundError, match="ran out of memory"):
+        with pytest.raises(PlaygroundError, match="ran out"):
             decode(backend, lane, LARGE, Watch())
         assert made and not any(runner() for runner in made)
     assert decode(backend, lane, SMALL, Watch()).rounds

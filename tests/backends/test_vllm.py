@@ -78,7 +78,7 @@ def test_without_reported_steps_the_counters_are_an_estimate_and_say_so(server, 
     trace, _ = traced(server.url)
     m = metrics.measure(trace)
     assert (m.drafted, m.accepted, m.verify_passes) == (45, 27, 13), "the last, cut draft looks rejected"
-    assert "estimated from its counters" in trace.environment.notes[0]
+    assert "estimated" in trace.environment.notes[0]
     assert [("approximate" in note) for note in trace.environment.notes[1:]] == [True] * bool(others)
 
 
@@ -101,7 +101,7 @@ def test_an_end_of_text_is_special(server):
     end["choices"][0]["stop_reason"] = ".\n"  # the token of which is text, though not shown
     trace, _ = traced(server.url)
     assert trace.finish == "stop string" and not trace.tokens[-1].special
-    assert any("those after it too" in note for note in trace.environment.notes)
+    assert any("after it" in note for note in trace.environment.notes)
 
 
 def test_the_request_asks_for_its_distribution_and_for_no_cached_prefix(server):

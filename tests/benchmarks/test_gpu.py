@@ -75,11 +75,11 @@ def test_a_part_that_fails_dies_or_hangs_ends_no_other_and_its_figures_stay(tmp_
 
 def test_parts_that_the_time_is_too_short_for_are_left_out(tmp_path):
     failed = run({"where": (60, where), "works": (60, works)}, 6, tmp_path / "gpu.json", lambda line: time.sleep(1.1))
-    assert failed == {"works": "left out: the time was over"}
+    assert failed.keys() == {"works"} and "left out" in failed["works"]
 
 
 def test_without_a_device_nothing_else_is_tried(tmp_path):
-    with pytest.raises(PlaygroundError, match="Nothing can be measured here: RuntimeError: a device-side assert"):
+    with pytest.raises(PlaygroundError, match="RuntimeError: a device-side"):
         run({"where": (60, fails), "works": (60, works)}, 100, tmp_path / "gpu.json", lambda line: None)
 
 

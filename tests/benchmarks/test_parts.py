@@ -52,7 +52,7 @@ def test_generate_is_asked_the_same_whatever_the_checkpoints_own_defaults_are(ti
 
 
 def test_an_unknown_part_is_named(tiny_folder):
-    with pytest.raises(PlaygroundError, match="no part luck"):
+    with pytest.raises(PlaygroundError, match="luck"):
         run(tiny_folder, ["luck"])
 
 
@@ -109,7 +109,7 @@ def test_what_a_part_measured_stays_whatever_it_then_raises(tiny_folder, monkeyp
 
     monkeypatch.setitem(parts.PARTS, "standard", breaks)
     result, said, failed = run(tiny_folder, ["standard", "ngram"])
-    assert failed == ["standard"] and "standard failed: NotImplementedError" in said
+    assert failed == ["standard"] and any("NotImplementedError" in line for line in said)
     assert result.results[0].what == "the first half" and len(result.results) > 1
 
 
@@ -135,7 +135,7 @@ def test_it_runs_once_at_least(number, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["speed", f"--runs={number}"])
     assert exit_.value.code == 2
-    assert f"{number!r} is not a whole number of at least 1" in capsys.readouterr().err
+    assert f"--runs: {number!r} is" in capsys.readouterr().err
 
 
 def test_turns_are_held_against_lanes_alone(tiny_folder, tmp_path):

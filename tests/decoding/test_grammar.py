@@ -32,6 +32,7 @@ from playground.experiments import questions
 from playground.lane import Lane, Request
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
+from playground.settings import SETTINGS
 from playground.trace import Round
 from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
 from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
@@ -230,8 +231,8 @@ def test_a_hostile_grammar_ends_within_its_limits(request_, endless):
         try:
             constraint.try_out(Request("x", **request_), SMALL)
         except PlaygroundError as refusal:
-            assert "cannot be used" in str(refusal)
-            assert not endless or "Reading it takes more than 1 s, or too much memory" in str(refusal)
+            assert str(refusal).startswith(SETTINGS[Request("x", **request_).constraint].label)
+            assert not endless or "1 s" in str(refusal)
         else:
             assert not endless
     constraint.try_out(Request("x", regex="ab+"), SMALL)
@@ -252,22 +253,22 @@ def test_what_ended_at_a_limit_is_tried_again_with_a_larger_one_alone(monkeypatc
 
 
 def test_memory_is_bounded_as_time_is():
-    with pytest.raises(PlaygroundError, match="too much memory"):
+    with pytest.raises(PlaygroundError, match="60 s,"):
         constraint.try_out(Request("x", json_schema=ENDLESS.replace("1}", "7}")), Effort(60, 80_000_000))
 
 
 def test_a_pass_whose_masks_take_too_long_ends_the_run(monkeypatch):
     monkeypatch.setattr("playground.decoding.grammar.PASS_S", 0)
-    with pytest.raises(PlaygroundError, match="masks for one pass took more than 0 s"):
+    with pytest.raises(PlaygroundError, match=r"masks .* 0 s"):
         rounds_of("a{4}", ScriptedDrafter(lambda ids, k: []))
 
 
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (dict(json_schema='{"type"'), "The JSON schema is not JSON"),
-        (dict(json_schema="[1]"), "The JSON schema is not an object"),
-        (dict(json_schema="{}", regex="a"), "one of JSON schema and Regular expression"),
+        (dict(json_schema='{"type"'), "not JSON"),
+        (dict(json_schema="[1]"), "an object"),
+        (dict(json_schema="{}", regex="a"), "Regular expression"),
     ],
 )
 def test_a_request_refuses_what_is_no_schema_and_more_than_one_grammar(request_, sentence):

@@ -160,7 +160,7 @@ def test_a_token_outside_of_the_vocabulary_is_refused_before_the_engine_reads_me
 
 def test_a_model_that_the_engine_does_not_run_says_why():
     sliding = stored(small("mistral", sliding_window=8), "Q4_1")
-    assert native_model(sliding) == "the engine has no sliding windows"
+    assert "sliding" in native_model(sliding)
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     assert "dynamic" in native_model(stored(small("llama", rope_parameters=dynamic), "Q4_1"))
     assert native_model(small()) == "", "float32 was chosen: torch computes in it"

@@ -136,9 +136,9 @@ def test_near_the_end_of_the_models_context_fewer_masks_are_fed(models):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (dict(pard_token=None), "is no PARD model: its config.json names no pard_token"),
-        (dict(spd_type="pard2_dependent"), "was trained as pard2_dependent, which is not supported"),
-        (dict(pard_token=10_000), "its pard_token is 10,000, which is not in its vocabulary"),
+        (dict(pard_token=None), "no pard_token"),
+        (dict(spd_type="pard2_dependent"), "as pard2_dependent"),
+        (dict(pard_token=10_000), "is 10,000"),
     ],
     ids=str,
 )

@@ -62,13 +62,13 @@ def test_an_assistant_that_would_draft_wrongly_is_refused():
     target, assistant = (LoadedModel(tiny(name), None, name, "") for name in ("llama", "recurrent_gemma"))
     models, lane = LoadedPair(None, target, assistant), Lane("x", "llama", "assistant")
     for _ in range(2):
-        with pytest.raises(PlaygroundError, match=r"recurrent_gemma .* cannot draft here: after drafts"):
+        with pytest.raises(PlaygroundError, match=r"recurrent_gemma .*: after drafts"):
             build_drafter(models, lane, EagerRunner(target.model))
 
 
 @pytest.mark.parametrize("name", ["gpt_neo", ALIBI])
 def test_wrong_trees_are_refused_and_chains_go_on(name):
-    with pytest.raises(PlaygroundError, match=r"Draft trees cannot be verified with big .*such as mtp or ngram"):
+    with pytest.raises(PlaygroundError, match=r"Draft trees .* big "):
         tried(name, "tree")
     tried(name, "ngram")
 
@@ -80,16 +80,14 @@ def test_without_positions_there_are_no_trees(name):
 
 @pytest.mark.parametrize("name", ["jamba", "recurrent_gemma", "deepseek_v4"])
 def test_drafts_that_would_be_verified_wrongly_are_refused_and_standard_decoding_goes_on(name):
-    with pytest.raises(PlaygroundError, match=r"Drafts cannot be verified with big .*drafter none"):
+    with pytest.raises(PlaygroundError, match=r"Drafts .* big .*none"):
         tried(name, "ngram")
     tried(name, "none")
 
 
-@pytest.mark.parametrize(
-    ("name", "why"), [("zamba2", "fed token by token, it gives other"), ("minimax", "error inside transformers")]
-)
+@pytest.mark.parametrize(("name", "why"), [("zamba2", "gives other"), ("minimax", "inside transformers")])
 def test_a_model_whose_own_steps_are_wrong_is_refused(name, why):
-    with pytest.raises(PlaygroundError, match=rf"big .* cannot be decoded here: .*{why}"):
+    with pytest.raises(PlaygroundError, match=f"big .*decoded here: .*{why}"):
         tried(name, "none")
 
 

@@ -515,16 +515,16 @@ def test_a_layer_with_a_window_of_its_own_stays_eager_beside_a_static_target():
 
 def test_models_that_cannot_run_statically_say_why():
     assert not any(why_eager(build(0, 2)) for build in (llama, gemma))
-    assert "mixture of experts" in why_eager(deepseek(0, 2))
+    assert "experts" in why_eager(deepseek(0, 2))
     chunked = llama(0, 1)
     chunked.config.layer_types = ["chunked_attention"]
     assert "chunked" in why_eager(chunked)
     mamba = MambaForCausalLM(MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=1, state_size=4))
     assert "recurrent" in why_eager(mamba)
-    assert "length of the text" in why_eager(growing(0, 1))
+    assert "length" in why_eager(growing(0, 1))
     growing_in_one = gemma(0, 2)
     growing_in_one.config.rope_parameters["full_attention"]["rope_type"] = "longrope"
-    assert "length of the text" in why_eager(growing_in_one)
+    assert "length" in why_eager(growing_in_one)
 
 
 def growing(seed: int, layers: int):
@@ -545,7 +545,7 @@ def test_a_model_keeps_its_buffers_and_one_that_cannot_stays_eager(build):
     kept = dict(of.static)
     runners(of)
     assert of.static == kept
-    assert runners.describe(of).startswith("static cache, not compiled" if static else "eager: its rotary positions")
+    assert runners.describe(of).startswith("static cache" if static else "eager: ")
     assert type(Runners()(of)) is EagerRunner
     assert Runners().describe(of) == "eager"
 

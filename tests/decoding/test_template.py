@@ -79,7 +79,7 @@ def test_the_arguments_that_a_real_template_reads_are_found_in_it(tokenizer, nam
     with_template = tokenizer((REAL / f"{name}.jinja").read_text(encoding="utf-8"))
     found = template.names(with_template)
     assert NAMED[name] <= set(found) and not {"messages", "content", "message", "ns", "loop"} & set(found)
-    with pytest.raises(PlaygroundError, match=r"does not read enable_thinkin\. It reads .*(enable_thinking|effort)"):
+    with pytest.raises(PlaygroundError, match=r"enable_thinkin\..*(enable_thinking|effort)"):
         template.render(with_template, CONVERSATION[1:], arguments={"enable_thinkin": True})
 
 
@@ -101,13 +101,13 @@ def test_the_end_may_be_that_of_the_last_message(tokenizer):
 
 
 def test_a_template_that_refuses_is_quoted(tokenizer):
-    with pytest.raises(PlaygroundError, match=r"refuses these messages \(no system here\)"):
+    with pytest.raises(PlaygroundError, match=r"refuses .*\(no system"):
         template.render(tokenizer("{{ raise_exception('no system here') }}"), CONVERSATION)
 
 
 @pytest.mark.parametrize("text", ["{% for m in", "{{ ''.__class__.__mro__ }}", "{{ 1 // 0 }}", "{{ undefined.x }}"])
 def test_so_is_one_that_is_broken_or_reaches_out_of_its_sandbox(tokenizer, text):
-    with pytest.raises(PlaygroundError, match="refuses these messages"):
+    with pytest.raises(PlaygroundError, match="refuses"):
         template.render(tokenizer(text), CONVERSATION)
 
 
@@ -119,8 +119,8 @@ def test_several_templates_need_a_default(tokenizer):
 @pytest.mark.parametrize(
     ("text", "limit", "value", "sentence"),
     [
-        (ENDLESS, "LIMIT_S", 0.2, "did not end within 0 s"),
-        ("{{ 'x' * 10**6 }}", "LIMIT", 100_000, "writes more than 100,000 characters"),
+        (ENDLESS, "LIMIT_S", 0.2, "within 0 s"),
+        ("{{ 'x' * 10**6 }}", "LIMIT", 100_000, "100,000 characters"),
     ],
 )
 def test_one_without_an_end_is_ended_and_the_next_renders(tokenizer, monkeypatch, text, limit, value, sentence):

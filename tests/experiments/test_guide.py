@@ -35,8 +35,8 @@ def test_the_guide_s_kind_has_a_command_an_entry_in_the_history_a_tab_and_an_end
     main(["noise", "--target", str(tiny_folder), "--dtype", "float32", "--max-new-tokens", "4", "--runs", "1",
           "--suite", str(prompts), "--html", str(tmp_path / "noise.html")])  # fmt: skip
     printed = capsys.readouterr().out
-    assert "Standard again: " in printed and "All outputs are identical" in printed
-    for of_drafters in ("Which drafter", "The fastest was", "vLLM", "ahead"):
+    assert "Standard again: " in printed and "identical" in printed
+    for of_drafters in ("Which drafter", "fastest", "vLLM", "ahead"):
         assert of_drafters not in printed
     assert "By prompt" in (tmp_path / "noise.html").read_text(encoding="utf-8")
     (entry,) = open_history().entries()

@@ -42,7 +42,7 @@ def test_a_lookahead_is_swept_where_the_server_obeys_it(servers, capsys):
     options, server = servers
     with pytest.raises(SystemExit):
         main(["sweep", *options, *ONE])
-    assert "does not draft as many tokens as a request asks for" in capsys.readouterr().err
+    assert "does not draft" in capsys.readouterr().err
     obeying(server)
     server.asked.clear()
     main(["sweep", *options, "--values", "0", "2", "4", *ONE])
@@ -66,4 +66,4 @@ def test_a_server_s_lookahead_is_recommended(servers, capsys, tmp_path):
 def test_what_no_server_can_be_asked_for_is_said(servers, capsys):
     with pytest.raises(SystemExit):
         main(["sweep", *servers[0], "--over", "nodes", *ONE])
-    assert "Sweep the lookahead" in capsys.readouterr().err
+    assert "another nodes" in capsys.readouterr().err

@@ -89,11 +89,9 @@ def test_an_engine_that_cannot_decode_the_chosen_way_gets_the_fastest_other_that
     result, _ = go(monkeypatch, lambda lane: speed[lane.drafter], drafters=(*speed,))
     assert result.lane.drafter == "composite"
     vllm = next(it for it in view.settings(result) if it.engine == "vLLM")
-    assert vllm.note.startswith("No engine mixes lookup and a draft tree as Prompt lookup + tree does.")
+    assert vllm.instead.startswith("Prompt lookup (" if lookup > 1 else STANDARD)
     assert ('"method": "ngram"' in vllm.text) == (lookup > 1)
-    assert (
-        "nearest is Prompt lookup (" if lookup > 1 else "Nothing else that it can decode was seen to be faster"
-    ) in vllm.note
+    assert ("nearest is" if lookup > 1 else "Nothing else") in vllm.note
 
 
 def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
@@ -101,7 +99,7 @@ def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
     assert result.lane is None and STANDARD in result.ties
     assert confirm[0] == [label(result.tested)] and result.tested.drafter == "ngram"
     said = report.text(report.of(result))
-    assert "this machine: no drafter. The best that was tried" in said and "gave 0.9" in said
+    assert ": no drafter." in said and "gave 0.9" in said
     assert "vllm serve" in said and "--speculative-config" not in said
 
 
@@ -114,7 +112,7 @@ def test_what_was_lucky_while_it_was_chosen_is_not_recommended(monkeypatch):
 
     result, _ = go(monkeypatch, speed)
     assert result.lane is None and result.summary.overall == pytest.approx(1.0, rel=0.03)
-    assert "no difference seen" in view.headline(result)
+    assert "no difference" in view.headline(result)
 
 
 @pytest.mark.slow
@@ -188,6 +186,6 @@ def test_a_prompt_that_is_too_long_is_left_out_and_where_all_are_that_is_said(ti
         work = Recommend(pair=pair, lanes=Decoders.of(pair).lanes(("ngram",)), questions=asked)
         return work.run(standard_lane(pair), backends, Watch())
 
-    assert "1 prompt could not be run" in view.reasons(recommended(long, short))[-1]
-    with pytest.raises(PlaygroundError, match="No prompt could be run"):
+    assert "could not" in view.reasons(recommended(long, short))[-1]
+    with pytest.raises(PlaygroundError, match="No prompt"):
         recommended(long)

@@ -306,7 +306,7 @@ def test_a_record_whose_first_line_was_not_finished_begins_anew_and_another_file
     assert [result.question for result in records.read(path)[1]] == [0]
     for content in ("my diary", "my diary\n"):
         path.write_text(content)
-        with pytest.raises(PlaygroundError, match=r"not a record|damaged"):
+        with pytest.raises(PlaygroundError, match=r"a record|damaged"):
             run(pair, lanes, asked, record=Record(path))
         assert path.read_text() == content
 
@@ -338,7 +338,7 @@ def test_a_model_error_is_a_failure_of_its_prompt(tiny_folder, tmp_path, monkeyp
 
     def failing(backend, lane, request):
         if request.prompt == "Question 0" and lane.drafter == "ngram":
-            raise RuntimeError("shapes do not match")
+            raise RuntimeError("shapes differ")
         return begin(backend, lane, request)
 
     monkeypatch.setattr(LocalBackend, "warm_up", lambda *_: None)
@@ -347,7 +347,7 @@ def test_a_model_error_is_a_failure_of_its_prompt(tiny_folder, tmp_path, monkeyp
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"] * 2), None, GREEDY)
     result = run(pair, [assisted_lane(pair, "ngram", 2)], asked)
     assert {row.question for row in result.rows} == {1}
-    assert result.failures[0].lane == "ngram 2" and "shapes do not match" in result.failures[0].reason
+    assert result.failures[0].lane == "ngram 2" and "shapes differ" in result.failures[0].reason
 
 
 def test_a_drafter_that_cannot_be_loaded_is_left_out_where_that_is_asked(tiny_folder, tmp_path):
@@ -437,7 +437,7 @@ def test_half_a_surrogate_pair_is_found_when_a_prompt_is_read(tmp_path, place):
     path, half = tmp_path / "mine.jsonl", "ends in \ud83d"
     entry = {"turns": ["One", half]} if place == "turns" else {"prompt": "One", place: half}
     path.write_text(json.dumps({"prompt": "Two"}) + "\n" + json.dumps(entry))
-    with pytest.raises(PlaygroundError, match=r"line 2: .* half of a surrogate pair at character 8"):
+    with pytest.raises(PlaygroundError, match=r"line 2: .* surrogate .* character 8"):
         load(str(path), None, GREEDY)
     found, problems = load(str(path), None, GREEDY, on_error="skip")
     assert [question.request.prompt for question in found] == ["Two"] and len(problems) == 1
@@ -500,7 +500,7 @@ def test_a_conversation_is_a_question_that_goes_on_from_it(tmp_path):
     assert (asked.request.prompt, asked.request.system, len(asked.request.turns)) == ("And now?", "Be brief.", 3)
     assert json.loads(asked.request.tools) == [{"name": "f"}]
     path.write_text(json.dumps({"messages": chat[:3]}))
-    with pytest.raises(PlaygroundError, match="line 1: The conversation ends with a message of the role assistant"):
+    with pytest.raises(PlaygroundError, match=r"line 1: .* assistant"):
         questions(str(path), None, GREEDY)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,20 +77,20 @@ def test_the_forms_of_a_log(text, tmp_path):
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        ("{", "line 2: this is not JSON"),
-        ({"text": "x"}, "line 2: it has neither `messages` nor `conversations`"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "line 2: Message 1 holds something"),
-        ({"messages": [{"role": "user", "content": "x"}]}, "line 2: it has no answer of the assistant"),
-        ({"body": {"messages": [{"role": "user", "content": "x"}]}}, "line 2: it has no answer of the assistant"),
-        ({"conversations": [{"from": "martian", "value": "x"}]}, "line 2: turn 1 of `conversations`"),
-        ({**CHAT, "tools": [{"name": "f", "parameters": 3}]}, "line 2: Tool 1, f, has parameters"),
+        ("{", "line 2: .*not JSON"),
+        ({"text": "x"}, "line 2: .*`conversations`"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "line 2: Message 1 "),
+        ({"messages": [{"role": "user", "content": "x"}]}, "line 2: .*no answer"),
+        ({"body": {"messages": [{"role": "user", "content": "x"}]}}, "line 2: .*no answer"),
+        ({"conversations": [{"from": "martian", "value": "x"}]}, "line 2: turn 1 "),
+        ({**CHAT, "tools": [{"name": "f", "parameters": 3}]}, "line 2: Tool 1, f, "),
     ],
 )
 def test_a_broken_line_is_named_and_skipped_or_refused(broken, sentence):
     text = lines(SHARED, broken, SHARED)
     log = read_log(text, {})
     assert len(log.turns) == 2
-    assert len(log.problems) == 1 and sentence in log.problems[0]
+    assert len(log.problems) == 1 and re.search(sentence, log.problems[0])
     with pytest.raises(PlaygroundError, match=sentence.split(": ")[0]):
         read_log(text, {}, "stop")
 
@@ -121,7 +122,7 @@ def test_a_log_comes_to_its_verdict(found):
     assert all(row.identical for row in found.suite.rows)
     assert found.best in ("ngram 5", "assistant 5") and found.interval is None
     text = report.text(report.of(found), folded=True)
-    assert "Too few turns to say" in text and "By depth" in text and "1 entry left out" in text
+    assert "Too few turns" in text and "By depth" in text and "1 entry left" in text
 
 
 def test_an_interval_draws_the_turns_of_one_conversation_together(found):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -41,20 +42,19 @@ def test_different_sizes_are_named(tiny_tokenizer, copy):
     size = len(tiny_tokenizer)
     with pytest.raises(PlaygroundError) as error:
         check_same_tokenizer(model(tiny_tokenizer, "big"), model(other, "small"))
-    assert "small cannot draft for big" in str(error.value)
-    assert f"the target's vocabulary has {size} tokens and the assistant's {size + 1}" in str(error.value)
+    assert re.search(rf"^small .* big, .* {size} .* {size + 1}\b", str(error.value))
 
 
 def test_the_first_token_with_another_id_is_named(tiny_tokenizer, copy):
     ids = tiny_tokenizer.get_vocab()
     with pytest.raises(PlaygroundError) as error:
         check_same_tokenizer(model(tiny_tokenizer, "big"), model(copy(("x", "z"), ("A", "B")), "small"))
-    assert f"the token 'A' has id {ids['A']} in the target and id {ids['B']} in the assistant" in str(error.value)
+    assert re.search(rf"'A' .* {ids['A']} .* {ids['B']}\b", str(error.value))
 
 
 def test_a_token_that_the_assistant_lacks_is_named(tiny_tokenizer, copy):
     one, other = copy(), copy()
     one.add_tokens(["<|one|>"])
     other.add_tokens(["<|other|>"])
-    with pytest.raises(PlaygroundError, match=r"'<\|one\|>' has id \d+ in the target and no id in the assistant"):
+    with pytest.raises(PlaygroundError, match=r"'<\|one\|>' has id \d+ .* no id"):
         check_same_tokenizer(model(one, "big"), model(other, "small"))

@@ -48,7 +48,7 @@ def test_a_folder_that_is_not_there(name):
 def test_the_home_of_a_user_who_is_not_here():
     pair = custom_pair("~nobody-of-that-name/x", "~nobody-of-that-name/y")
     assert pair.weights == {"assistant": "~nobody-of-that-name/y"}
-    with pytest.raises(PlaygroundError, match="can be no model's name"):
+    with pytest.raises(PlaygroundError, match="'~nobody-of-that-name/x' can"):
         get("~nobody-of-that-name/x")
 
 
@@ -77,7 +77,7 @@ def test_a_gguf_beside_a_config_loads_as_gguf(tmp_path):
 
 def test_a_broken_gguf(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUF but no more")
-    with pytest.raises(PlaygroundError, match="cannot be loaded"):
+    with pytest.raises(load.Damaged):
         get(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_a_model_with_code_of_its_own_is_refused_and_its_code_not_run(tiny_folde
 
 def test_an_architecture_that_transformers_does_not_know(tiny_folder):
     change(tiny_folder / "config.json", model_type="unheard_of")
-    with pytest.raises(PlaygroundError, match="tiny cannot be loaded"):
+    with pytest.raises(load.Damaged, match="unheard_of"):
         get(tiny_folder)
 
 
@@ -113,7 +113,7 @@ def test_an_encoder_decoder_is_no_causal_model(tmp_path, tiny_tokenizer):
 def test_a_truncated_file(tiny_folder, name):
     path = tiny_folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(PlaygroundError, match="tiny cannot be loaded"):
+    with pytest.raises(load.Damaged, match=r"^tiny "):
         get(tiny_folder)
 
 
@@ -126,7 +126,7 @@ def test_weights_that_lack_a_layer_are_refused(tiny_folder):
 def test_a_model_too_large_for_the_memory_is_refused_before_it_is_read(tiny_folder, monkeypatch):
     size = (tiny_folder / "model.safetensors").stat().st_size
     monkeypatch.setattr(load, "free_bytes", lambda where: size * 3 // 4)
-    with pytest.raises(PlaygroundError, match=r"tiny needs .* in float32, and cpu has .* free"):
+    with pytest.raises(PlaygroundError, match=r"tiny needs .* float32, .* cpu "):
         get(tiny_folder)
     assert get(tiny_folder, torch.bfloat16), "half the bytes fit"
 

@@ -111,7 +111,7 @@ def test_a_checkpoint_that_is_quantised_already_loads_as_it_is(folder, tmp_path,
 
 def test_a_checkpoint_whose_library_is_not_here(folder):
     change(folder / "config.json", quantization_config={"quant_method": "hqq", "quant_config": {}})
-    with pytest.raises(PlaygroundError, match=r"needs a library that is not installed here: .*[Hh][Qq][Qq].* Install"):
+    with pytest.raises(PlaygroundError, match=r"a library .*[Hh][Qq][Qq]"):
         get(folder, None)
 
 
@@ -123,23 +123,23 @@ def test_a_checkpoint_whose_library_is_not_here(folder):
         ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
         ({"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {"group_size": 64, "bits": 4}}, "MLX"),
         ({"text_config": {"quantization_config": {"quant_method": "of next year"}}}, "of next year"),
-        ({"quantization_config": {"bits": 3}}, "a method that its config.json does not name"),
+        ({"quantization_config": {"bits": 3}}, "a method .* config.json .*"),
     ],
     ids=str,
 )
 def test_a_quantisation_that_transformers_cannot_read_is_named(folder, config, method):
     """It would load the numbers without their scales."""
     change(folder / "config.json", **config)
-    with pytest.raises(PlaygroundError, match=f"tiny is quantised by {method}, which .* Choose the original weights"):
+    with pytest.raises(PlaygroundError, match=f"quantised by {method}, .* original weights"):
         get(folder, None)
 
 
 def test_a_quantisation_named_in_a_file_of_its_own_and_one_that_fails_here(folder):
     (folder / "hf_quant_config.json").write_text("{}")
-    with pytest.raises(PlaygroundError, match="is quantised by modelopt, which"):
+    with pytest.raises(PlaygroundError, match="by modelopt, "):
         get(folder, None)
     change(folder / "config.json", quantization_config={"quant_method": "higgs"})
-    with pytest.raises(PlaygroundError, match=r"cannot be loaded .*\. It is quantised by higgs\. Choose the original"):
+    with pytest.raises(PlaygroundError, match=r"by higgs\. .* original"):
         get(folder, None)
     (folder / "hf_quant_config.json").unlink()
     change(folder / "config.json", quantization_config=None)

@@ -52,9 +52,7 @@ def test_a_pair_that_has_to_be_spread_runs_and_says_what_that_costs(gpus, monkey
     gpus(24e9, 24e9)
     found = fit.fits(PAIR, CUDA)
     assert found.runs and not found.alone
-    assert found.sentence.startswith(
-        "It needs about 39 GB of memory, which no GPU has alone. Its layers lie on several"
-    )
+    assert "39 GB" in found.sentence and "several GPUs" in found.sentence
     gpus(24e9)
     assert fit.fits(PAIR, CUDA).state == "too large"
     gpus(80e9, 80e9)

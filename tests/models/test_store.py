@@ -140,7 +140,7 @@ def test_what_is_too_large_is_refused_before_anything_is_fetched(monkeypatch, lo
     monkeypatch.setattr(fit, "_here", lambda name: False)
     pair = Pair("p", "Large", "owner/large", "ngram", size_gb=80)
     models = ModelStore()
-    with pytest.raises(PlaygroundError, match="nothing was fetched"):
+    with pytest.raises(PlaygroundError, match="too large"):
         models.get(pair, drafter="ngram", dtype="float32", device="cpu", progress=lambda step: None)
     assert loads == [] and models.fit(pair).state == "too large"
 

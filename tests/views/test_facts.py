@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -54,8 +55,9 @@ def test_what_an_adapter_costs_in_acceptance_is_said_beside_the_same_drafter_wit
     tuned = assisted(drafted_round([1, 2], accepted=1, own=9))
     tuned = replace(tuned, lane=adapted(tuned.lane, "some/where/lora"))
     shown = report.of(Comparison((base, plain, tuned)))
-    assert "50% of its draft tokens were accepted, 100% without the adapter" in shown.findings[1]
-    assert "Its target has the adapter lora" in shown.findings[1] and "somewhere" not in shown.findings[1]
+    assert (
+        re.search(r"adapter lora\b.* 50% .* 100% without", shown.findings[1]) and "somewhere" not in shown.findings[1]
+    )
     assert metrics.ranked(Comparison((base, tuned, plain)))[0].ours is plain, "another target is no faster drafter"
 
 
@@ -76,7 +78,7 @@ def test_figures_of_nothing_are_dashes():
 
 def test_the_speedup_is_the_ratio_of_tokens_per_second():
     assert headline.figure(measured(standard(1, 2), assisted(TWO_AT_ONCE))) == "≈ 1.00×"
-    assert "second ÷ first standard run" in headline.meaning(measured(standard(1), standard(1, name="Standard again")))
+    assert "second ÷ first" in headline.meaning(measured(standard(1), standard(1, name="Standard again")))
 
 
 @pytest.mark.parametrize(
@@ -136,14 +138,14 @@ def test_the_table_aligns_both_lanes_and_names_the_weights():
     head = next(line for line in lines if line.split() == ["Standard", "Assisted"])
     speed = next(line for line in lines if line.startswith("Speed"))
     assert speed.split() == ["Speed", "10.0", "tok/s", "10.0", "tok/s"] and len(speed) == len(head)
-    assert any("1 pass instead of 2." in line for line in lines)
+    assert any("1 pass instead" in line for line in lines)
     assert lines[-1].startswith("vllm serve t "), "the command of the nearest engine ends it"
 
 
 def test_details_repeat_what_was_asked():
     lane = standard(1, temperature=0.7, top_k=40, seed=3, system="be brief")
     rows = dict(run_details.details(measured(lane, assisted(TWO_AT_ONCE))))
-    assert rows["Decoding"] == "sampled at temperature 0.7, top-p 1, top-k 40, seed 3"
+    assert rows["Decoding"].endswith(" temperature 0.7, top-p 1, top-k 40, seed 3")
     assert rows["System prompt"] == "be brief"
     assert rows["Lookahead"] == "5 tokens, constant"
 
@@ -154,7 +156,7 @@ def test_details_tell_what_verify_passes_take_where_it_was_measured():
     environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, 0.04), PassTime(4, 0.05), PassTime(16, 0.1)))
     timed = measured(*(dataclasses.replace(lane, environment=environment) for lane in lanes))
     told = dict(run_details.details(timed))["Verify passes"]
-    assert told == "4 tokens: 1.25x; 16 tokens: 2.50x a single-token pass (40.0 ms)"
+    assert told.startswith("4 tokens: 1.25x; 16 tokens: 2.50x ") and told.endswith("(40.0 ms)")
 
 
 def test_a_finished_run_says_what_its_reader_waited_and_an_opened_one_where_it_ran(monkeypatch):
@@ -169,15 +171,15 @@ def test_a_finished_run_says_what_its_reader_waited_and_an_opened_one_where_it_r
 
 def test_no_pass_is_saved_where_each_gave_one_token():
     twice = assisted(plain_round(1), plain_round(2, start_s=0.1))
-    assert facts.passes(measured(standard(1, 2), twice)) == "No passes saved."
+    assert facts.passes(measured(standard(1, 2), twice)).startswith("No passes ")
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():
     steady = [plain_round(i, start_s=i, verify_s=0.1) for i in range(30)]
     busy = [plain_round(i, start_s=i, verify_s=0.9 if i % 3 == 0 else 0.1) for i in range(30)]
     assert headline.caveat(trace(steady), trace(steady)) == ""
-    assert "slow passes took 9.0x as long" in headline.caveat(trace(steady), trace(busy))
-    assert "Timing is noisy" in report.text(report.of(Comparison((trace(steady), trace(busy, name="Standard again")))))
+    assert " 9.0x " in headline.caveat(trace(steady), trace(busy))
+    assert "Timing is" in report.text(report.of(Comparison((trace(steady), trace(busy, name="Standard again")))))
 
 
 def test_rejections_say_what_a_wider_draft_would_have_held():
@@ -198,15 +200,15 @@ def test_a_speedup_that_its_parts_cannot_explain_is_doubted():
     quick = trace([plain_round(i, start_s=0.1 * i, verify_s=0.1) for i in range(4)], drafter="ngram")
     assert "0.50 plain passes" in doubts(slow, quick)[0]
     other = trace([plain_round(9 - i, start_s=0.2 * i, verify_s=0.2) for i in range(4)], drafter="ngram")
-    assert doubts(slow, other)[-1] == "The lanes wrote different text from token 1 on."
+    assert "different text from token 1 " in doubts(slow, other)[-1]
 
 
 def test_a_run_that_was_stopped_says_over_which_tokens_its_speedup_is():
     plain = trace([plain_round(i, start_s=0.1 * i) for i in range(12)])
     assisted = trace([drafted_round([0, 1], accepted=2, own=2, start_s=0.0)], drafter="ngram")
     stopped = dataclasses.replace(assisted, finish="stopped")
-    assert any("over the first 3 tokens" in doubt for doubt in doubts(plain, stopped))
-    assert not any("over the first" in doubt for doubt in doubts(plain, assisted))
+    assert any("first 3 tokens" in doubt for doubt in doubts(plain, stopped))
+    assert not any("first" in doubt for doubt in doubts(plain, assisted))
     assert headline.cut(plain, dataclasses.replace(stopped, rounds=())) == ""
 
 
@@ -224,7 +226,7 @@ def test_a_speedup_within_the_noise_is_a_tie():
     assert once == "No clear difference: one run each, and two runs of one lane may differ by 5%."
     again = measured(plain, lane, (slower,))
     assert headline.runs(again).endswith(", 1 speculative run, 2 standard runs")
-    assert f"No clear difference: the speed-up may be 1 ({headline.runs(again)})." in headline.doubts(again)
+    assert any(it.startswith("No clear ") and f"({headline.runs(again)})" in it for it in headline.doubts(again))
     assert again.interval[0] < 1 < again.speedup < again.interval[1], "the interval that is shown decides"
     sampled = [dataclasses.replace(t, request=dataclasses.replace(t.request, temperature=1.0)) for t in (plain, lane)]
     assert not any("different text" in doubt for doubt in doubts(*sampled)), "sampled texts differ, as they should"

@@ -128,7 +128,7 @@ def test_spreadsheet_drafters_cost_and_race():
     assert [f"{row[1]} tok/s" for row in cost.cost_table(metrics.shown(COMPARISON).lanes, None).rows] == [
         *SPEED.values()
     ]
-    race = next(chart for chart in report.of(COMPARISON).charts if "Tokens over time" in chart.layout.meta)
+    race = next(chart for chart in report.of(COMPARISON).charts if "over time" in chart.layout.meta)
     assert all(f"{name}: 32 tokens in {total}." in race.layout.meta for name, total in TOTAL.items())
     assert charts.race(metrics.shown(COMPARISON)).layout.meta == race.layout.meta
 
@@ -137,12 +137,12 @@ def test_the_breakdown_begins_and_ends_with_the_headline_in_chart_and_prose():
     found, text = theory.attribute(FAST), why.paragraph(FAST)
     bars = why.waterfall(FAST).data[0]
     assert (bars.text[0], bars.text[-1]) == (f"{EQUATION.tokens_per_pass:.2f}", f"{FAST.speedup:.2f}×")
-    assert text.startswith(f"A pass gave {EQUATION.tokens_per_pass:.2f} tokens")
-    said = re.search(r"cost (\S+) plain passes: checking (\S+) .*guessing (\S+), the rest of the loop (\S+)\. ", text)
+    assert text.split(" tokens")[0].endswith(f" {EQUATION.tokens_per_pass:.2f}")
+    said = re.search(r"cost ([\d.]+) plain .*checking (\S+) .*guessing (\S+), .* loop (\S+)\. ", text)
     parts = (EQUATION.cost, EQUATION.verify, EQUATION.draft, EQUATION.other)
     assert said.groups() == tuple(f"{part:.2f}" for part in parts) and min(parts) >= 0
     assert dict(zip(bars.x, bars.y, strict=True))["rest"] < 0, "what costs time costs speed"
-    assert f"× {EQUATION.prefill:.2f} is the speed-up of {FAST.speedup:.2f}x" in text
+    assert re.search(rf"× {EQUATION.prefill:.2f} is .* {FAST.speedup:.2f}x", text)
     assert headline.runs(FAST) in text and [label for label, _ in found.steps] == list(bars.x[:-1])
 
 
@@ -151,9 +151,7 @@ def test_the_moving_picture(monkeypatch):
     monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda pen, at, text, *rest, **more: said.append(text))
     animation._still(FAST, "")
     assert said[:2] == [SPEEDUP.translate(animation.PLAIN), headline.meaning(FAST)]
-    assert (
-        f"{EQUATION.tokens_per_pass:.2f} tokens per check at the cost of {EQUATION.cost:.2f} standard steps" in said[2]
-    )
+    assert f"{EQUATION.tokens_per_pass:.2f} tokens" in said[2] and f" {EQUATION.cost:.2f} standard" in said[2]
 
 
 def test_segments_make_the_whole():

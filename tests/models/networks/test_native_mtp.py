@@ -61,7 +61,7 @@ def test_a_checkpoint_with_images_too_as_qwen_publishes_it(tmp_path, tiny_tokeni
 
 
 def test_a_target_whose_config_names_no_layers_is_refused(tiny_folder):
-    with pytest.raises(PlaygroundError, match="tiny has no MTP layers of its own"):
+    with pytest.raises(PlaygroundError, match="no MTP"):
         native_of(tiny_folder)
 
 
@@ -69,7 +69,7 @@ def test_a_target_whose_config_names_no_layers_is_refused(tiny_folder):
 def test_a_checkpoint_without_the_weights_that_its_config_names_is_refused(tmp_path, tiny_tokenizer, part):
     folder = save_native("deepseek", 1, tmp_path / "tiny", tiny_tokenizer)
     without(folder, f"layers.2.{part}" if part != "layers.2." else part)
-    with pytest.raises(PlaygroundError, match="names MTP layers, but transformers cannot load them"):
+    with pytest.raises(PlaygroundError, match="transformers cannot"):
         native_of(folder)
 
 

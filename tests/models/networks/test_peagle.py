@@ -85,20 +85,19 @@ def test_what_was_drafted_before_leaves_no_state(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (dict(mask_token_id=None), "names no mask_token_id, and the target has ids from 0 to 39"),
-        (dict(mask_token_id=V), "names the mask token 40, and the target has ids from 0 to 39"),
-        (dict(speculators_model_type="eagle3"), "no P-EAGLE head: its config calls it eagle3"),
-        (dict(speculators_model_type="eagle"), "no P-EAGLE head: its config calls it eagle"),
-        (dict(norm_before_fc=True), "its config says norm_before_fc, and it has no input_norm.weight"),
+        (dict(mask_token_id=None), "no mask_token_id"),
+        (dict(mask_token_id=V), "token 40, "),
+        (dict(speculators_model_type="eagle3"), "no P-EAGLE head: .* eagle3"),
+        (dict(speculators_model_type="eagle"), r"no P-EAGLE head: .* eagle\b"),
+        (dict(norm_before_fc=True), "no input_norm.weight"),
     ],
     ids=str,
 )
 def test_what_its_config_says_wrong_is_refused(change, sentence, target, tmp_path):
     folder = write(tmp_path / "head", target)
     change_config(folder, lambda raw: raw.update(change))
-    with pytest.raises(PlaygroundError) as refusal:
+    with pytest.raises(PlaygroundError, match=sentence):
         load(folder, target)
-    assert sentence in str(refusal.value)
 
 
 def test_a_head_without_what_the_slots_read_is_refused(target, tmp_path):

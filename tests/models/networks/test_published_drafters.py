@@ -117,9 +117,9 @@ def test_heads_with_matrices_of_their_own_and_with_the_targets_are_loaded(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"medusa_num_heads": 5}, "are not 5 heads of 1 blocks each"),
-        ({"medusa_num_heads": 2}, "are not 2 heads of 1 blocks each"),
-        ({"medusa_num_layers": None}, "a config.json that has medusa_num_heads and medusa_num_layers"),
+        ({"medusa_num_heads": 5}, "not 5 heads"),
+        ({"medusa_num_heads": 2}, "not 2 heads"),
+        ({"medusa_num_layers": None}, "and medusa_num_layers"),
     ],
     ids=str,
 )
@@ -134,7 +134,7 @@ def test_heads_for_another_target_are_refused(tmp_path, target, tiny_tokenizer):
     narrow, other_words = (small_llama(tiny_tokenizer) for _ in range(2))
     narrow.config.hidden_size = 16
     other_words.config.vocab_size = 77
-    for model, reason in ((narrow, "hidden states of 16"), (other_words, "a vocabulary of 77")):
+    for model, reason in ((narrow, "states of 16"), (other_words, "vocabulary of 77")):
         folder = medusa_folder(tmp_path / reason, medusa_heads(model))
         with pytest.raises(PlaygroundError, match=reason):
             medusa(folder, target)
@@ -145,7 +145,7 @@ def test_pickles_gguf_and_broken_files_are_refused(tmp_path: Path, target, load)
     (tmp_path / "pickled").mkdir()
     (tmp_path / "pickled" / "config.json").write_text(json.dumps({"medusa_num_heads": 3, "medusa_num_layers": 1}))
     torch.save({}, tmp_path / "pickled" / "medusa_lm_head.pt")
-    with pytest.raises(PlaygroundError, match="unpickling can run code"):
+    with pytest.raises(PlaygroundError, match="unpickling"):
         load(str(tmp_path / "pickled"), target)
     (tmp_path / "gguf").mkdir()
     (tmp_path / "gguf" / "x.gguf").write_bytes(b"GGUF")
@@ -154,7 +154,7 @@ def test_pickles_gguf_and_broken_files_are_refused(tmp_path: Path, target, load)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "x.safetensors").write_bytes(b"")
     (tmp_path / "broken" / "config.json").write_text("[1]")
-    with pytest.raises(PlaygroundError, match=r"config\.json of broken cannot be read"):
+    with pytest.raises(PlaygroundError, match=r"config\.json of broken"):
         load(str(tmp_path / "broken"), target)
 
 
@@ -166,7 +166,7 @@ def test_weights_that_are_cut_short_are_refused(tmp_path, target):
     for load, folder, name in folders:
         path = Path(folder) / name
         path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(PlaygroundError, match=r"is broken|cannot be loaded"):
+        with pytest.raises(PlaygroundError, match=r"is broken|be loaded"):
             load(folder, target)
 
 
