@@ -51,20 +51,20 @@ def rank(rows: Sequence[Row], lanes: Iterable[str] = ()) -> list[Ranked]:
         lanes: those among which the fastest is sought; empty for all.
     """
     drafting = list(dict.fromkeys(row.lane for row in rows if row.lane != STANDARD))
-    found = {name: ratio(rows, name, comparisons=len(drafting)) for name in drafting}
-    found[STANDARD] = metrics.Pooled(1.0)
-    best, *others = sorted(lanes or found, key=lambda name: -found[name].speedup)
+    ratios = {name: ratio(rows, name, comparisons=len(drafting)) for name in drafting}
+    ratios[STANDARD] = metrics.Pooled(1.0)
+    best, *others = sorted(lanes or ratios, key=lambda name: -ratios[name].speedup)
     pairs = math.comb(len(drafting), 2)
 
     def ties(name: str) -> bool:
         if STANDARD in (best, name):
-            it = found[name if best == STANDARD else best]
+            it = ratios[name if best == STANDARD else best]
         else:
             it = ratio(rows, best, over=name, comparisons=pairs)
         return not metrics.differs(it.interval) if it.interval else it.speedup == 1
 
     return [
-        Ranked(name, found[name].speedup, found[name].interval, found[name].over, name == best or ties(name))
+        Ranked(name, ratios[name].speedup, ratios[name].interval, ratios[name].over, name == best or ties(name))
         for name in (best, *others)
     ]
 

@@ -98,17 +98,17 @@ class Contract:
         return tuple(filter(None, (stops,) if isinstance(stops, str) else stops))
 
     def around(
-        self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
+        self, requested: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
     ) -> list[Processor]:
-        """Returns the contract's processors and `own`, those of a request, in the order of `generate()`."""
+        """Returns the contract's processors and `requested`, those of a request, in the order of `generate()`."""
         has = entries(self.config, OBEYED)
         if not has:
-            return list(own)
+            return list(requested)
         prompt, eos = cast(Any, to_device([prompt_ids], device)), torch.tensor(self.eos_ids)
         banned = NoBadWordsLogitsProcessor(self.config.bad_words_ids, eos) if "bad_words_ids" in has else None
         return [
             *self._biases(has, prompt),
-            *own,
+            *requested,
             *self._repeats(has, prompt, banned),
             *self._lengths(has, len(prompt_ids), max_new_tokens, eos.to(device)),
             *self._suppressed(has, prompt, banned, device),

@@ -120,9 +120,9 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
     runner = new()
     text, (a, b, c, x, y, w) = _tokens(runner)
     size = len(text)
-    found = {"steps": "", "chain": "", "tree": ""}
+    faults = {"steps": "", "chain": "", "tree": ""}
 
-    with _recorded(found, "steps"):
+    with _recorded(faults, "steps"):
         runner.forward(text, keep=1)
         runner.commit(size)
         steps = []
@@ -133,29 +133,29 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
         if one_by_one.isnan().any():
             raise runner.not_numbers()
         at_once = new().forward([*text, a, b, x, c, w], keep=5)
-        found["steps"] = _disagreement(one_by_one[:2], at_once[:2], limit, "fed token by token, it", "fed at once")
-    if found["steps"]:
-        return Proof(**found)
+        faults["steps"] = _disagreement(one_by_one[:2], at_once[:2], limit, "fed token by token, it", "fed at once")
+    if faults["steps"]:
+        return Proof(**faults)
 
     # A draft of which one token is accepted, then another: a chain, or a tree of which the second branch is accepted.
     verifying = "in a pass over several tokens, it", "fed token by token"
     runner = new()
-    with _recorded(found, "chain"):
+    with _recorded(faults, "chain"):
         runner.forward(text, keep=1)
         runner.commit(size)
         rows = runner.forward([a, b, c], keep=3)
         runner.commit(size, [0])
         if not runner.takes_trees:
             rows, one_by_one = torch.cat([rows, runner.forward([b, c], keep=2)]), one_by_one[[0, 1, 2, 1, 2]]
-        found["chain"] = _disagreement(rows, one_by_one, limit, *verifying)
-    if runner.takes_trees and not found["chain"]:
-        with _recorded(found, "tree"):
+        faults["chain"] = _disagreement(rows, one_by_one, limit, *verifying)
+    if runner.takes_trees and not faults["chain"]:
+        with _recorded(faults, "tree"):
             first = runner.forward([b, c, x, y, c], keep=5, tree=[-1, -1, 0, 1])
             runner.commit(size + 2, [1, 3])
             rows = torch.cat([first[[0, 1, 2, 4]], runner.forward([w], keep=1)])
             wanted = torch.cat([one_by_one[1:3], at_once[2:]])
-            found["tree"] = _disagreement(rows, wanted, limit, "in a pass over a draft tree, it", "without the tree")
-    return Proof(**found)
+            faults["tree"] = _disagreement(rows, wanted, limit, "in a pass over a draft tree, it", "without the tree")
+    return Proof(**faults)
 
 
 @torch.inference_mode()
@@ -168,8 +168,8 @@ def prove_assistant(new: Callable[[], Runner], limit: float) -> str:
     """
     runner = new()
     text, (a, b, c, x, y, w) = _tokens(runner)
-    found = {"drafts": ""}
-    with _recorded(found, "drafts"):
+    faults = {"drafts": ""}
+    with _recorded(faults, "drafts"):
         runner.forward(text, keep=1)
         rows = []
         for length, (right, *wrong) in enumerate(((a, x), (b, y, w), (c,)), len(text) + 1):
@@ -181,8 +181,8 @@ def prove_assistant(new: Callable[[], Runner], limit: float) -> str:
         if at_once.isnan().any():
             raise runner.not_numbers()
         words = "after drafts that were rejected, it", "fed the text alone"
-        found["drafts"] = _disagreement(torch.cat(rows), at_once, limit, *words)
-    return found["drafts"]
+        faults["drafts"] = _disagreement(torch.cat(rows), at_once, limit, *words)
+    return faults["drafts"]
 
 
 def _tokens(runner: Runner) -> tuple[list[int], list[int]]:
@@ -210,7 +210,7 @@ def _rms(rows: torch.Tensor) -> float:
 
 
 @contextmanager
-def _recorded(found: dict[str, str], what: str) -> Iterator[None]:
+def _recorded(faults: dict[str, str], what: str) -> Iterator[None]:
     """Puts into words whatever a pass raises: an architecture can fail in any way."""
     try:
         yield
@@ -220,4 +220,4 @@ def _recorded(found: dict[str, str], what: str) -> Iterator[None]:
         if ran_out_of_memory(error):
             raise
         message = " ".join(str(error).split())[:120]
-        found[what] = f"it ends in an error inside transformers ({type(error).__name__}: {message})"
+        faults[what] = f"it ends in an error inside transformers ({type(error).__name__}: {message})"

@@ -28,7 +28,7 @@ def placed(
     """Places each token of the answer in the distribution that it should have been sampled from. `drafted`: for each,
     the ids that were drafted in its place. `grammar`: the answer's grammar, at its start."""
     grammar = grammar or Free()
-    found = []
+    places = []
     most = RANKS[-1]
     for at, scores, logits in _rows(target, sampler, prompt, answer):
         ids = [*answer[at : at + len(scores)]]
@@ -39,8 +39,8 @@ def placed(
         for row, (chances, likeliest) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
             id_ = answer[at + row]
             index = likeliest.index(id_) if id_ in likeliest else most
-            found.append(Placed.of(chances, index, p[row, list(drafted[at + row])].tolist()))
-    return found
+            places.append(Placed.of(chances, index, p[row, list(drafted[at + row])].tolist()))
+    return places
 
 
 def near_tie(

@@ -78,9 +78,9 @@ def traversal(
         left, q = p[at + 1], _sampled_from(draft, children[at])
         for i in children[at]:
             x = draft.ids[i]
-            found = visit(i, min(1.0, alpha * float(left[x] / q[x])))
-            if found:
-                return [i, *found[0]], found[1]
+            branch = visit(i, min(1.0, alpha * float(left[x] / q[x])))
+            if branch:
+                return [i, *branch[0]], branch[1]
             rest = (alpha * left - q).clamp(min=0)
             alpha = rescale(float(rest.sum()), alpha, 1 - float(q[x]))
             left, q = _normed(rest, left), _without(q, x)
@@ -89,9 +89,9 @@ def traversal(
         bounds[at] = alpha
         return ([], left) if u[at] < alpha else None
 
-    found = visit(-1, 1.0)
-    assert found, "nothing rejects the root"
-    return *found, bounds
+    branch = visit(-1, 1.0)
+    assert branch, "nothing rejects the root"
+    return *branch, bounds
 
 
 RULES: dict[str, TreeRule] = {"recursive": recursive_rejection, "traversal": traversal}

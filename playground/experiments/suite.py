@@ -180,18 +180,18 @@ class _Question:
         rows: list[Row] = []
         traces: list[Trace] = []
         request, category = self.question.request, self.question.category
-        asked = (request.prompt, *self.question.more)
+        prompts = (request.prompt, *self.question.more)
         rng = random.Random(f"{self.seed} {self.number}")
-        for turn in range(1, len(asked) + 1):
-            done = self._answered(request, (turn - 1) / len(asked), 1 / len(asked), rng)
+        for turn in range(1, len(prompts) + 1):
+            done = self._answered(request, (turn - 1) / len(prompts), 1 / len(prompts), rng)
             if isinstance(done, Failure):
                 return QuestionResult(self.number, failure=done)
             for name, of_lane in done.items():
                 base = done[STANDARD]
                 rows.append(row(self.number, turn, category, name, of_lane, base, self.question.conversation))
                 traces += of_lane
-            if turn < len(asked):
-                request = request.next_turn(metrics.answered(done[STANDARD][0]), asked[turn])
+            if turn < len(prompts):
+                request = request.next_turn(metrics.answered(done[STANDARD][0]), prompts[turn])
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))
 
     def _answered(

@@ -82,17 +82,17 @@ def _lanes(comparison: Comparison) -> dict[str, Measured]:
         base = max(taken.values(), key=lambda it: it.speedup or 0.0).base
     else:
         base = runs[first][middle(speeds[first])]
-    found = dict[str, Measured]()
+    lanes = dict[str, Measured]()
     for name in runs:
         if name in taken:
-            found[name] = taken[name]
+            lanes[name] = taken[name]
             continue
         ours = base if name == first else runs[name][middle(speeds[name])]
         over = speedup(base, ours)
         known = over is not None and min(*speeds[first], *speeds[name]) > 0
         spread = interval(speeds, name, first) if known else None
-        found[name] = Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
-    return found
+        lanes[name] = Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
+    return lanes
 
 
 def _by_turns(pairs: Sequence[Pair]) -> Measured:

@@ -219,7 +219,7 @@ def load(
     device: torch.device,
     progress: Callable[[Progress], None],
     bits: int | None = None,
-    own: bool = False,
+    own_blocks: bool = False,
     adapter: str = "",
 ) -> LoadedModel:
     """Fetches the model if necessary and loads it. A starter whose files are damaged is fetched once more.
@@ -228,7 +228,7 @@ def load(
         dtype: the dtype that it computes in, unless it is packed.
         bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
             quantised already, or that packing would not shrink, is not packed.
-        own: compute with the checkpoint's own blocks of four bits instead, if it has any.
+        own_blocks: compute with the checkpoint's own blocks of four bits instead, if it has any.
         adapter: a folder with a LoRA adapter to merge into the weights; "" for none.
 
     Raises:
@@ -237,11 +237,11 @@ def load(
     """
     weights = locate(name, progress)
     try:
-        return _load(weights, dtype, device, progress, bits, own, adapter)
+        return _load(weights, dtype, device, progress, bits, own_blocks, adapter)
     except Damaged:
         if name != STARTER or weights.folder.parent != cache_folder():
             raise
-        return _load(starter.fetch(progress, again=True), dtype, device, progress, bits, own, adapter)
+        return _load(starter.fetch(progress, again=True), dtype, device, progress, bits, own_blocks, adapter)
 
 
 def _load(
@@ -250,14 +250,14 @@ def _load(
     device: torch.device,
     progress: Callable[[Progress], None],
     bits: int | None,
-    own: bool,
+    own_blocks: bool,
     adapter: str,
 ) -> LoadedModel:
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
         tokenizer("")  # fails here if its config has values of a wrong type
-        model = read(weights, dtype, device, bits, own, adapter)
+        model = read(weights, dtype, device, bits, own_blocks, adapter)
         check_generation_config(model.generation_config)
     if "past_key_values" not in signature(model.forward).parameters:
         raise PlaygroundError(
@@ -277,7 +277,7 @@ def read(
     dtype: torch.dtype,
     device: torch.device,
     bits: int | None = None,
-    own: bool = False,
+    own_blocks: bool = False,
     adapter: str = "",
 ) -> PreTrainedModel:
     """Loads the network alone, in eval mode. Must be called inside `explained`. The arguments are those of `load`.
@@ -287,13 +287,13 @@ def read(
             that transformers cannot read, or lacks weights.
     """
     check_readable(weights)
-    own = own and has_blocks(weights)
-    packs = own or (bits == HALF and not is_quantised(weights))
+    own_blocks = own_blocks and has_blocks(weights)
+    packs = own_blocks or (bits == HALF and not is_quantised(weights))
     stored = torch.float32 if weights.gguf else "auto"
-    if engine() and bits == HALF and not own and dtype == torch.bfloat16:  # asked for by its name
+    if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # asked for by its name
         stored = dtype
     options: dict[str, Any] = {"dtype": stored if packs else dtype}
-    if bits and bits != HALF and not own:
+    if bits and bits != HALF and not own_blocks:
         options["quantization_config"] = quantisation(weights, bits, dtype)
     elif weights.gguf:
         options["quantization_config"] = GgufConfig(dequantize=True)
@@ -303,7 +303,7 @@ def read(
     disable_progress_bar()
     model: PreTrainedModel
     # A file with blocks needs no separate tensors: most of its other weights are never read.
-    with tensors_apart() if packs and not own else nullcontext():
+    with tensors_apart() if packs and not own_blocks else nullcontext():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             weights.folder,
             gguf_file=weights.gguf,
@@ -323,7 +323,7 @@ def read(
             merge(model, adapter)
         if packs:
             if worth_packing(model):
-                if own:
+                if own_blocks:
                     put_blocks(model, weights)
                 pack(model)
             else:

@@ -80,7 +80,7 @@ def build(
     session = Session(history, decoding)
     events = Handlers(pairs, decoding, session, access)
     past = VisibleHistory(history, access)
-    own = StartedServers()
+    own_servers = StartedServers()
     experiments = Experiments(session, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + MORE_EVENTS // 2}
     fits = Fits(pairs, store.fit)
@@ -100,18 +100,18 @@ def build(
             gr.HTML(panels.status(access.told(problem), "error"), apply_default_css=False)
         parts = tab.lay_out(pairs, default, examples, fits, access)
         parts["model"] = model
-        loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own, access)
+        loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own_servers, access)
         tab.wire(page, parts, events, past, pairs, default, waiting, loaded)
         publish(page, events, past, pairs, waiting)
         api.publish_watch(page, events, past, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
         models = Models(pairs, default, fits)
-        started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
+        started = {"baseline_server": lambda: own_servers.url(PLAIN), "server": lambda: own_servers.url(LOOKUP)}
         for kind in KINDS.values():
             _begin(page, kind.name, access)
             experiment_tab.build(page, kind, experiments, models, started)
         _begin(page, "servers", access)
-        servers_tab.build(page, access, own, events.turns)
+        servers_tab.build(page, access, own_servers, events.turns)
         _begin(page, "history", access)
         history_tab.build(page, past, access)
         _begin(page, rooms.DOCS, access)

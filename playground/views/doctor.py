@@ -72,7 +72,7 @@ def method(result: Diagnosis) -> str:
 
 def headline(result: Diagnosis) -> str:
     """Say what is wrong, in one sentence."""
-    found = f"its first token is accepted in {percent(result.first)}" if result.first is not None else ""
+    accepted = f"its first token is accepted in {percent(result.first)}" if result.first is not None else ""
     worst = next((it for it in result.findings if it.mark == result.verdict), None)
     suspects = [it.about for it in result.findings if it.mark == "suspect"]
     better = result.better
@@ -82,7 +82,7 @@ def headline(result: Diagnosis) -> str:
         case "broken" if better:
             return f"Broken: it drafts well only with {better.name}. {gain(result, better)}."
         case "broken":
-            return f"Broken: {found}, no better than chance. Suspicious: {', '.join(suspects)}."
+            return f"Broken: {accepted}, no better than chance. Suspicious: {', '.join(suspects)}."
         case "mismatched":
             assert worst, "the verdict comes from it"
             return f"Mismatched ({worst.about}): {worst.said}"
@@ -90,10 +90,12 @@ def headline(result: Diagnosis) -> str:
             assert better, "the verdict comes from it"
             return f"Read wrongly: it is meant with {better.name}. {gain(result, better)}."
         case "chance":
-            return f"No better than chance: {found}, and nothing in its files says why. It was made for another target."
+            return (
+                f"No better than chance: {accepted}, and nothing in its files says why. It was made for another target."
+            )
         case "weak":
-            return f"Not broken, but weak: {found}, and no other reading is better."
-    return f"Healthy: {found or 'its files fit the target'}."
+            return f"Not broken, but weak: {accepted}, and no other reading is better."
+    return f"Healthy: {accepted or 'its files fit the target'}."
 
 
 def gain(result: Diagnosis, better: Scored) -> str:

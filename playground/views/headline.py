@@ -34,22 +34,22 @@ def title(comparison: Comparison, chosen: str) -> str:
     return " ".join(f"{chosen}{more} on {found.ours.lane.target}, {speedup(found)}: {beginning(prompt, 72)}".split())
 
 
-def meaning(found: Measured) -> str:
+def meaning(measured: Measured) -> str:
     """Say what the speed-up means."""
-    base, other = found.base, found.ours
-    if found.outcome is None:
+    base, other = measured.base, measured.ours
+    if measured.outcome is None:
         return "speed-up: assisted ÷ standard"
     if other.lane.drafter == "none" and same_program(base, other):
         return "second ÷ first standard run: the noise of the measurement"
     if metrics.out_of_context(other.rounds):
         return "nothing was drafted: the text is too long for the drafter"
-    if found.outcome == "unclear":
+    if measured.outcome == "unclear":
         return "no clear difference in speed"
-    if noisy(found):
-        return f"probably {found.outcome}; this machine is busy"
+    if noisy(measured):
+        return f"probably {measured.outcome}; this machine is busy"
     each = "" if base.request.greedy else " per token"  # the texts differ
     name = base.lane.name
-    return f"{found.outcome}{each} than {name[:1].lower()}{name[1:]}"
+    return f"{measured.outcome}{each} than {name[:1].lower()}{name[1:]}"
 
 
 def runs(found: Measured) -> str:
@@ -63,11 +63,11 @@ def runs(found: Measured) -> str:
 
 
 @once
-def doubts(found: Measured) -> Sequence[str]:
+def doubts(measured: Measured) -> Sequence[str]:
     """Return the reasons to doubt the speed-up of one lane over the baseline; empty if there are none."""
-    base, other = found.base, found.ours
+    base, other = measured.base, measured.ours
     said = [synthetic(other)]
-    equation = found.equation
+    equation = measured.equation
     if not same_program(base, other):
         said.append(
             f"The lanes ran in different programs, {base.lane.program} and {other.lane.program}: the ratio compares "
@@ -78,11 +78,11 @@ def doubts(found: Measured) -> Sequence[str]:
             f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
             "was faster in one lane than in the other."
         )
-    if found.outcome == "unclear":
-        said.append(_unclear(found))
-    said.append(noisy(found))
+    if measured.outcome == "unclear":
+        said.append(_unclear(measured))
+    said.append(noisy(measured))
     said.append(cut(base, other))
-    difference = found.difference
+    difference = measured.difference
     if difference and base.request.greedy and "stopped" not in (base.finish, other.finish):
         said.append(f"The lanes wrote different text from token {difference.index + 1} on.")
     return [*filter(None, said)]

@@ -136,19 +136,19 @@ def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
     return out.getvalue()
 
 
-def _still(found: Measured, address: str) -> Image.Image:
+def _still(measured: Measured, address: str) -> Image.Image:
     """Draw the parts that do not move: the headline, the prompt, and the environment."""
     image = Image.new("RGB", SIZE, SHEET)
     pen = ImageDraw.Draw(image)
-    other = found.ours
-    figure = headline.speedup(found).translate(PLAIN)
+    other = measured.ours
+    figure = headline.speedup(measured).translate(PLAIN)
     pen.text((MARGIN, 14), figure, INK, _font(34))
-    pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(found), QUIET, _font(15))
-    if equation := found.equation:
+    pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(measured), QUIET, _font(15))
+    if equation := measured.equation:
         said = (
             f"{number(equation.tokens_per_pass)} tokens per check at the cost of {number(equation.cost)} standard steps"
         )
-        pen.text((MARGIN, 62), f"{said}. {facts.passes(found)}", INK, _font(14))
+        pen.text((MARGIN, 62), f"{said}. {facts.passes(measured)}", INK, _font(14))
     pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.asked}", 100), QUIET, _font(13))
     where = f"{other.lane.target} · {facts.environment_line(other.environment)}"
     pen.line((MARGIN, SIZE[1] - 32, SIZE[0] - MARGIN, SIZE[1] - 32), RULE)
@@ -194,7 +194,7 @@ def _cells(trace: Trace, left: float, width: float) -> Iterator[Cell]:
     """Iterate over the tokens of a lane, broken into lines, as far as there is room."""
     x, line, font = left, 0, _font(14)
     for round_ in trace.rounds:
-        own = len(round_.tokens) - (1 if round_.target else 0)
+        drafted = len(round_.tokens) - (1 if round_.target else 0)
         for i, token in enumerate(round_.tokens):
             for n, part in enumerate(_shown("" if token.special else token.text).split("\n")):
                 wide = font.getlength(part)
@@ -204,7 +204,7 @@ def _cells(trace: Trace, left: float, width: float) -> Iterator[Cell]:
                 if line >= LINES:
                     return
                 if part:
-                    yield Cell(x, TOP + line * LINE, wide, part, round_.end_s, i < own)
+                    yield Cell(x, TOP + line * LINE, wide, part, round_.end_s, i < drafted)
                 x += wide
 
 

@@ -82,19 +82,19 @@ def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedup
 def tables(traces: Iterable[Trace]) -> list[Table]:
     """Return calibration by position in the draft, then by q, for the lanes that drafted with a q. Synthetic lanes have
     none, because their verdicts were drawn."""
-    found = {trace.lane.name: metrics.calibration(trace) for trace in traces}
-    found = {name: each for name, each in found.items() if each}
-    if not found:
+    calibrated = {trace.lane.name: metrics.calibration(trace) for trace in traces}
+    calibrated = {name: each for name, each in calibrated.items() if each}
+    if not calibrated:
         return []
     by_position = [
         (name, "all" if it.position is None else str(it.position), f"{it.tokens:,}", number(it.q), percent(it.accepted),
          number(it.ece, 3), number(it.brier, 3))
-        for name, each in found.items()
+        for name, each in calibrated.items()
         for it in each
     ]  # fmt: skip
     by_q = [
         (name, f"{it.low:.1f} to {it.high:.1f}", f"{it.tokens:,}", number(it.q), percent(it.accepted))
-        for name, each in found.items()
+        for name, each in calibrated.items()
         for it in each[0].bins
     ]
     return [

@@ -32,7 +32,7 @@ COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 def line(round_: Round) -> str:
     """Return a round as one line of JSON, in ASCII, ended by a newline."""
-    own = round_.target
+    target = round_.target
     drafted = [
         _token(
             token,
@@ -46,15 +46,15 @@ def line(round_: Round) -> str:
         )
         for token, position in zip(round_.drafted, metrics.positions(round_.drafted), strict=True)
     ]
-    if own:
+    if target:
         last = max((i for i, token in enumerate(round_.drafted) if token.decision == "accepted"), default=-1)
         for i, token in enumerate(round_.drafted):
             parent = i - 1 if token.parent is None else token.parent
-            if token.decision == "rejected" and parent == last and own.rank is not None:
-                drafted[i]["rank"] = own.rank
+            if token.decision == "rejected" and parent == last and target.rank is not None:
+                drafted[i]["rank"] = target.rank
     data = {
         "drafted": drafted,
-        **({"own": _token(own, own.reason, rank=own.rank)} if own else {}),
+        **({"own": _token(target, target.reason, rank=target.rank)} if target else {}),
         **({"tree": True} if round_.is_tree else {}),
         **({} if round_.other_rule is None else {"otherRule": round_.other_rule}),
         "times": _times(round_),
@@ -273,9 +273,9 @@ def packed(value: dict[str, Any]) -> dict[str, Any]:
     return {"rest": json.dumps(value | {"lanes": lanes}), "logs": [lane["log"] for lane in value["lanes"]]}
 
 
-def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
+def _verdict(measured: Measured | None, *, repeatable: bool) -> dict[str, Any]:
     """Return the headline, its terms, why to doubt it, and further remarks on both lanes."""
-    if found is None:
+    if measured is None:
         return {
             "figure": UNKNOWN,
             "meaning": "speed-up: assisted ÷ standard",
@@ -287,17 +287,18 @@ def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
             "sentences": [],
             "notes": [],
         }
-    equation, doubts = found.equation, headline.doubts(found)
+    equation, doubts = measured.equation, headline.doubts(measured)
     return {
-        "figure": headline.figure(found),
-        "meaning": headline.meaning(found) + (", same text" if found.speedup and found.difference is None else ""),
-        "runs": headline.runs(found) if found.speedup else "",
+        "figure": headline.figure(measured),
+        "meaning": headline.meaning(measured)
+        + (", same text" if measured.speedup and measured.difference is None else ""),
+        "runs": headline.runs(measured) if measured.speedup else "",
         "terms": asdict(equation) if equation else None,
         "repeatable": repeatable,
         "trust": "doubtful" if doubts else "holds",
         "badges": [*doubts],
-        "sentences": facts.sentences(found),
-        "notes": facts.notes(found.base, found.ours),
+        "sentences": facts.sentences(measured),
+        "notes": facts.notes(measured.base, measured.ours),
     }
 
 

@@ -134,17 +134,17 @@ def _seen(found: Attribution) -> bool:
     return found.wider is not None and found.wider[0] > 0
 
 
-def _largest(found: Attribution) -> str:
+def _largest(attribution: Attribution) -> str:
     """Name the step that costs most, of those that are more than noise; "" where there is none, or it is not
     reported."""
-    if found.equation.verify is None:
+    if attribution.equation.verify is None:
         return ""
-    (_, first), *later = found.steps
-    before, drops = first, {"rounds without a draft": found.drafting - first}
+    (_, first), *later = attribution.steps
+    before, drops = first, {"rounds without a draft": attribution.drafting - first}
     for name, after in later:
         drops[COSTS[name]] = before - after
         before = after
-    if not _seen(found):
+    if not _seen(attribution):
         del drops[COSTS["checking"]]
     largest = max(drops, key=drops.__getitem__)
     return largest if drops[largest] > 0 else ""
@@ -158,18 +158,18 @@ COSTS = {
 }
 
 
-def against(found: Decoding, other: Against) -> str:
+def against(ours: Decoding, other: Against) -> str:
     """Explain the difference between a measured speed-up and a published one."""
-    text = f"Published: {other.published:.2f}x; measured here, prefill left out: {found.speedup:.2f}x."
+    text = f"Published: {other.published:.2f}x; measured here, prefill left out: {ours.speedup:.2f}x."
     shares = (
         f"Of what a round costs here beyond a plain pass, drafting is {other.draft_share:.0%}, wider verify passes "
         f"{other.verify_share:.0%} and the rest of the loop {other.other_share:.0%}."
     )
     if other.acceptance is None or other.cost is None:
-        needed = found.tokens_per_pass / other.published
+        needed = ours.tokens_per_pass / other.published
         return (
-            f"{text} With your {found.tokens_per_pass:.2f} tokens per pass, {other.published:.2f}x would take rounds "
-            f"that cost {needed:.2f} plain passes; yours cost {found.cost:.2f}. {shares}"
+            f"{text} With your {ours.tokens_per_pass:.2f} tokens per pass, {other.published:.2f}x would take rounds "
+            f"that cost {needed:.2f} plain passes; yours cost {ours.cost:.2f}. {shares}"
         )
     return (
         f"{text} Tokens per pass explain a factor of {other.acceptance:.2f} (acceptance: the drafter, the prompts, the "
@@ -191,18 +191,18 @@ def lookahead(found: WhatIf, other: Trace) -> str:
 
 def reasons(other: Trace, lookahead: int) -> list[str]:
     """Return the reasons in the trace that can explain a prediction that misses."""
-    found = []
+    causes = []
     noise = metrics.unsteadiness(other)
     if noise and noise >= metrics.UNSTEADY:
-        found.append(f"timing is noisy (same-size passes p90/p10 = {noise:.1f})")
+        causes.append(f"timing is noisy (same-size passes p90/p10 = {noise:.1f})")
     lengths = [len(round_.drafted) for round_ in other.rounds[1:]]
     if other.lane.policy != "constant" or any(0 < length < lookahead for length in lengths):
-        found.append("drafts had different lengths, and the drafter stopped where it was unsure")
+        causes.append("drafts had different lengths, and the drafter stopped where it was unsure")
     if not all(lengths):
-        found.append("some rounds drafted nothing")
+        causes.append("some rounds drafted nothing")
     if len(other.tokens) < 64:
-        found.append(f"{len(other.tokens)} tokens are few")
-    return found
+        causes.append(f"{len(other.tokens)} tokens are few")
+    return causes
 
 
 def batches(points: Sequence[BatchPoint]) -> str:
@@ -245,18 +245,18 @@ def band(found: Band) -> str:
 
 def limit(trace: Trace) -> str:
     """Say how near a lane comes to the limit of the memory's bandwidth; "" where that is unknown."""
-    found, reached = theory.limit_of(trace), metrics.measure(trace).tokens_per_s
-    if found is None or reached is None:
+    bound, reached = theory.limit_of(trace), metrics.measure(trace).tokens_per_s
+    if bound is None or reached is None:
         return ""
-    experts = f" {experts_read(trace, found)}." if found.experts else ""
-    if reached > found.tokens_per_s:
-        alike = " or its tokens share experts" if found.experts else ""
+    experts = f" {experts_read(trace, bound)}." if bound.experts else ""
+    if reached > bound.tokens_per_s:
+        alike = " or its tokens share experts" if bound.experts else ""
         return (
             f"{trace.lane.name}: faster than the memory's bandwidth allows, so its weights come from caches{alike}."
             f"{experts}"
         )
     return (
-        f"{trace.lane.name}: {reached:.0f} of at most {found.tokens_per_s:.0f} tok/s, at which the memory's bandwidth "
+        f"{trace.lane.name}: {reached:.0f} of at most {bound.tokens_per_s:.0f} tok/s, at which the memory's bandwidth "
         f"({(trace.environment.bandwidth or 0) / 1e9:.0f} GB/s, measured by a copy) would limit reading the weights."
         f"{experts}"
     )

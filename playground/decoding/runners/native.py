@@ -377,18 +377,18 @@ class NativeVocabulary:
         return self._ids[: self._count]
 
     def _add(self, new: list[int]) -> None:
-        own, before = len(self._own), self._count
+        own_count, before = len(self._own), self._count
         self._count += len(new)
         if self._count > len(self._ids):
-            room = own + max(ADDED, 2 * (self._count - own))
+            room = own_count + max(ADDED, 2 * (self._count - own_count))
             self._ids = torch.cat([self._ids[:before], self._own.new_zeros(room - before)])
             self._tokens = torch.cat([self._tokens[:before], self._tokens.new_zeros(room - before)])
-            groups = self._head.groups.new_zeros(-(-(room - own) // GROUP), self._head.groups.shape[1])
+            groups = self._head.groups.new_zeros(-(-(room - own_count) // GROUP), self._head.groups.shape[1])
             groups[: len(self._groups)] = self._groups
             self._groups = groups
         ids = torch.tensor(new, dtype=torch.int32)
         self._ids[before : self._count] = self._tokens[before : self._count] = ids
-        added = Matrix(self._groups.data_ptr(), None, self._head.kind, self._count - own, self._head.in_features)
+        added = Matrix(self._groups.data_ptr(), None, self._head.kind, self._count - own_count, self._head.in_features)
         self._head.take(ids, added)
         self._runner.set_tokens(self._tokens[: self._count], added)
 

@@ -160,18 +160,18 @@ def _head(files: _Files) -> Iterator[Finding]:
     if int(ids.max()) >= len(theirs) or int(ids.min()) < 0:
         return
     alike, (best, nearest) = _alike(head[rows], theirs.detach()[ids]), _nearest(files, rows)
-    own, by = float((best == ids).float().mean()), int((best - ids).mode().values)
+    agree, by = float((best == ids).float().mean()), int((best - ids).mode().values)
     share = float((best - ids == by).float().mean())
-    if nearest > NEAR and own < 0.5 and by and share > 0.5:
+    if nearest > NEAR and agree < 0.5 and by and share > 0.5:
         yield Finding(
             "broken", "draft vocabulary",
             f"{share:.0%} of the head's rows are the target's for the token {by:+d} from the one that d2t names: "
             "it is shifted.",
         )  # fmt: skip
-    elif nearest > NEAR and own < 0.5 and alike < NEAR:
+    elif nearest > NEAR and agree < 0.5 and alike < NEAR:
         yield Finding(
             "broken", "draft vocabulary",
-            f"The head's rows are the target's, but of other tokens than d2t names ({own:.0%} agree): it is wrong.",
+            f"The head's rows are the target's, but of other tokens than d2t names ({agree:.0%} agree): it is wrong.",
         )  # fmt: skip
     elif alike < UNRELATED:
         yield Finding(

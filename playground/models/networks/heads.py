@@ -149,7 +149,7 @@ class MedusaHeads(nn.Module):
 
     _head: nn.Module
 
-    def __init__(self, target: PreTrainedModel, count: int, blocks: int, own: bool) -> None:
+    def __init__(self, target: PreTrainedModel, count: int, blocks: int, own_head: bool) -> None:
         super().__init__()
         text = target.config.get_text_config(decoder=True)
         width, vocabulary = text.hidden_size, text.vocab_size
@@ -157,13 +157,13 @@ class MedusaHeads(nn.Module):
         self.heads = nn.ModuleList(
             nn.Sequential(
                 *(ResBlock(width) for _ in range(blocks)),
-                *([nn.Linear(width, vocabulary, bias=False)] if own else []),
+                *([nn.Linear(width, vocabulary, bias=False)] if own_head else []),
             )
             for _ in range(count)
         )
         self.draft_ids = torch.arange(vocabulary, device=target.device)
         # Not a submodule: it is the target's.
-        object.__setattr__(self, "_head", nn.Identity() if own else target.get_output_embeddings())
+        object.__setattr__(self, "_head", nn.Identity() if own_head else target.get_output_embeddings())
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps the target's hidden state at a position, (width,), to (heads, vocabulary) logits for the tokens two and
@@ -202,7 +202,7 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
     ]
     check_made_for(weights.name, target.name, sizes)
     with torch.device("meta"), within_files(weights):
-        network = MedusaHeads(target.model, count, blocks, own=last is not None)
+        network = MedusaHeads(target.model, count, blocks, own_head=last is not None)
     try:
         network.heads.load_state_dict(state, assign=True)
     except RuntimeError as error:

@@ -31,34 +31,34 @@ def readings(network: nn.Module, target: PreTrainedModel) -> dict[str, Reading]:
         return {"the hidden state before the target's final norm": {"layers": [n - 1]}}
     if not isinstance(network, (Eagle3Head, DFlash)):
         return {}
-    found: dict[str, Reading] = _moved(network.layers, n) | _shifted(network)
+    others: dict[str, Reading] = _moved(network.layers, n) | _shifted(network)
     if isinstance(network, DFlash):
         anchored, causal = network.drafts == network.block_size, bool(network.causal)
-        found["first draft from the first mask" if anchored else "first draft from the last token's slot"] = {
+        others["first draft from the first mask" if anchored else "first draft from the last token's slot"] = {
             "from_anchor": not anchored
         }
-        found["block tokens see each other" if causal else "block tokens see earlier ones alone"] = {
+        others["block tokens see each other" if causal else "block tokens see earlier ones alone"] = {
             "causal": not causal
         }
-        return found
+        return others
     usual = [1, n // 2 - 1, n - 4]
     if usual != [*network.layers] and len(network.layers) == 3 and min(usual) >= 0:
-        found["the usual layers"] = {"layers": usual}
+        others["the usual layers"] = {"layers": usual}
     before = network.base.get_submodule("layers.0").norm_before_residual
-    found["residual before the norm" if before else "residual after the norm"] = {"norm_before_residual": not before}
+    others["residual before the norm" if before else "residual after the norm"] = {"norm_before_residual": not before}
     fed = network.norm_output
-    found["output fed back before the final norm" if fed else "output fed back after the final norm"] = {
+    others["output fed back before the final norm" if fed else "output fed back after the final norm"] = {
         "norm_output": not fed
     }
     width, inputs, outputs = network.fc.out_features, target.get_input_embeddings(), target.get_output_embeddings()
     if network.embed_tokens is not None and width == cast(Tensor, inputs.weight).shape[1]:
-        found["the target's embedding"] = {"own_embedding": False}
+        others["the target's embedding"] = {"own_embedding": False}
     if network.lm_head is not None and width == cast(Tensor, outputs.weight).shape[1]:
-        found["the target's head"] = {"own_head": False}
+        others["the target's head"] = {"own_head": False}
     theirs = (getattr(target.config.get_text_config(decoder=True), "rope_parameters", None) or {}).get("rope_theta")
     if theirs and theirs != (network.config.rope_parameters or {}).get("rope_theta"):
-        found[f"the target's rope_theta, {theirs:,.0f}"] = {"rope_theta": theirs}
-    return found
+        others[f"the target's rope_theta, {theirs:,.0f}"] = {"rope_theta": theirs}
+    return others
 
 
 def _moved(layers: Sequence[int], n: int) -> dict[str, Reading]:

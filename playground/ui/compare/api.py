@@ -47,21 +47,21 @@ def descriptions(pairs: Iterable[str]) -> dict[str, str]:
     return {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}
 
 
-def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **more: Any) -> None:
+def add(page: gr.Blocks, name: str, call: Callable, descriptions: Mapping[str, str], **more: Any) -> None:
     """Adds an endpoint to the page.
 
     Args:
         call: the handler; gr.api reads names, types and defaults from its signature.
-        told: a line on each parameter, in the order of the signature.
+        descriptions: a line on each parameter, in the order of the signature.
         more: further arguments of gr.api.
     """
     call.__name__ = name
     # An MCP server reads the descriptions of a tool's parameters here.
-    call.__doc__ = "\n".join([str(call.__doc__), "", "Parameters:", *map(": ".join, told.items())])
+    call.__doc__ = "\n".join([str(call.__doc__), "", "Parameters:", *map(": ".join, descriptions.items())])
     published = gr.api(call, api_name=name, **more)
     # gr.api labels the parameters by their number, and takes no descriptions.
     inputs: Sequence[Any] = page.fns[published["id"]].inputs
-    for (parameter, text), component in zip(told.items(), inputs, strict=True):
+    for (parameter, text), component in zip(descriptions.items(), inputs, strict=True):
         component.label = (
             SETTINGS[parameter].label if parameter in SETTINGS else parameter.replace("_", " ").capitalize()
         )

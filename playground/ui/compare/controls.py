@@ -169,7 +169,7 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         )
 
 
-def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
+def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own_models: gr.Row, about: gr.Markdown) -> None:
     """Updates controls when another control that they depend on changes."""
     gr.on(
         [made["pair"].change, made["drafter"].change],
@@ -180,7 +180,7 @@ def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, abo
     )
     picked(made["pair"], lambda name: _chosen(pairs, name), [made[name] for name in OF_A_PAIR])
     made["pair"].change(  # also after an address or a trace set the value
-        lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own], **QUIET
+        lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own_models], **QUIET
     )
 
 

@@ -136,7 +136,7 @@ class Handlers:
     def stream(
         self,
         session: str,
-        asked: CompareOptions,
+        options: CompareOptions,
         servers: Servers = NONE,
         *,
         every: bool = False,
@@ -155,7 +155,7 @@ class Handlers:
         """
 
         async def read() -> Ready:
-            pair, lanes, request = await self._resolved(session, address, asked, every=every)
+            pair, lanes, request = await self._resolved(session, address, options, every=every)
             if servers.urls:
                 self._access.check_servers()
             local = lanes if len(servers.urls) < 2 else []
@@ -371,7 +371,7 @@ class Handlers:
         return self.turns.run(session, address, act, device=self._decoding.elsewhere is None)
 
     async def _resolved(
-        self, session: str, address: str, asked: CompareOptions, *, every: bool = False
+        self, session: str, address: str, options: CompareOptions, *, every: bool = False
     ) -> tuple[Pair, list[Lane], Request]:
         """Reads what the user typed in a thread, because it can take long and the event loop serves everybody.
 
@@ -380,13 +380,13 @@ class Handlers:
         """
 
         def resolve() -> tuple[Pair, list[Lane], Request]:
-            pair, lanes, request = asked.resolve(self._pairs, every=every, typed=self._access.typed)
+            pair, lanes, request = options.resolve(self._pairs, every=every, typed=self._access.typed)
             self._access.check_request(request)
             return pair, lanes, self._access.alone(request)
 
         with self.turns.reading(session, address):
             # The texts of a conversation are counted once they are read: its JSON is longer.
-            self._access.check_length({name: value for name, value in asked.values.items() if name != "messages"})
+            self._access.check_length({name: value for name, value in options.values.items() if name != "messages"})
             pair, lanes, request = await to_thread.run_sync(resolve, limiter=self._readers)
             await self._read_grammar(request)
         return pair, lanes, request

@@ -44,7 +44,7 @@ def lay_out() -> gr.HTML:
     return gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
 
 
-def wire(menu: Any, filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[str, Pair]) -> None:
+def wire(menu: Any, filled: Sequence[Any], inputs: Sequence[Any], pairs: Mapping[str, Pair]) -> None:
     """Wires the menu and what follows the controls. All of it happens in the browser: only the browser may write to the
     clipboard, and only right after a press.
 
@@ -53,9 +53,9 @@ def wire(menu: Any, filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[
     """
     known = json.dumps(prefill.defaults(pairs))
     acts = [(menu.copy, "copyAddress")] + [(event, "follow") for event in filled]
-    acts += [(control.change, "changed") for control in asked]
+    acts += [(control.change, "changed") for control in inputs]
     for event, act in acts:
-        event(None, [*asked], None, js=f"(...values) => {SCRIPT}.{act}(values, {known})", **PRIVATE)
+        event(None, [*inputs], None, js=f"(...values) => {SCRIPT}.{act}(values, {known})", **PRIVATE)
 
 
 def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> dict[str, Any]:

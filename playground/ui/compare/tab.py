@@ -86,7 +86,7 @@ class LoadedModels:
         return {"pair": self._choices(), "model": self._ready(), **self.sampling.check(gathered)}
 
     def wire(self, page: gr.Blocks) -> None:
-        parts, fits, preload, own = self._parts, self._fits, self._preload, self._own
+        parts, fits, preload, own_servers = self._parts, self._fits, self._preload, self._own
 
         def listed() -> Any:
             fits.wait()
@@ -102,7 +102,7 @@ class LoadedModels:
         page.load(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
         loaded.then(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
         addresses = [parts["server"], parts["baseline_server"]]
-        page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own.urls())), None, addresses, **PRIVATE)
+        page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own_servers.urls())), None, addresses, **PRIVATE)
         self.sampling.wire(loaded)
         prefill.wire_template(parts, self._pairs, self._store)
 
@@ -170,15 +170,15 @@ def _wire_runs(
         minutes: what the browser's clock is ahead of UTC; ZONE fills it.
     """
     fill, of, stage, shown = _by_name(parts)
-    asked, sampling = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)]), models.sampling
+    settings, sampling = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)]), models.sampling
 
     handler = partial(_streaming, events, fill)
 
     def stream(session: str, address: str, values: Any, **how: Any) -> Updates:
-        return events.stream(session, *controls.typed(asked.read(values)), address=address, **how)
+        return events.stream(session, *controls.typed(settings.read(values)), address=address, **how)
 
     def accept(session: str, address: str, values: Any) -> Updates:
-        return events.accept(session, *controls.typed(asked.read(values)), address=address)
+        return events.accept(session, *controls.typed(settings.read(values)), address=address)
 
     def repeat(session: str, address: str, shown: Shown | None) -> Updates:
         return events.repeat(session, shown, address=address)
@@ -192,7 +192,7 @@ def _wire_runs(
         return fill({**events.finish(shown), **kept, **models.after_run(gathered)})
 
     idle = of("run", "every", "open", "strip")
-    begin, begin_again = _begin(parts, asked, sampling, pairs, idle, folds)
+    begin, begin_again = _begin(parts, settings, sampling, pairs, idle, folds)
     buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
     end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
     outcome = of(*OUTCOME, "kept", "strip", "saved", "pair", "model", *sampling.LINE)
@@ -200,10 +200,10 @@ def _wire_runs(
     written = stage.submit(_message_of, None, parts["message"], **QUIET)
     run, every = handler("stream", stream), handler("stream_every", partial(stream, every=True))
     for press, first, then, inputs in (
-        (parts["run"].click, begin, run, asked.input),
-        (picked.success, begin, run, asked.input),
-        (parts["every"].click, begin, every, asked.input),
-        (stage.download, begin, handler("accept", accept), asked.input),
+        (parts["run"].click, begin, run, settings.input),
+        (picked.success, begin, run, settings.input),
+        (parts["every"].click, begin, every, settings.input),
+        (stage.download, begin, handler("accept", accept), settings.input),
         (stage.retry, begin_again, handler("repeat", repeat), shown),
         (written.success, begin, handler("turn", turn), [shown, parts["message"]]),
     ):
@@ -243,7 +243,7 @@ def _message_of(pressed: gr.EventData) -> str:
 
 def _begin(
     parts: Parts,
-    asked: Gathered,
+    settings: Gathered,
     sampling: prefill.RecommendedSampling,
     pairs: Mapping[str, Pair],
     idle: Sequence[Any],
@@ -269,10 +269,10 @@ def _begin(
       {rendered.SCRIPT}.showAddress(values.slice(0, {len(names)}), {known});
       return [values, [{chosen}], ...{updates}];
     }}"""
-    gathered = [asked.input, sampling.chosen.input, *outputs]
+    gathered = [settings.input, sampling.chosen.input, *outputs]
     outputs, updates = in_browser(off)
     again = {"fn": None, "inputs": None, "outputs": outputs, "js": f"() => {updates}"}
-    return {"fn": None, "inputs": asked.controls, "outputs": gathered, "js": begin}, again
+    return {"fn": None, "inputs": settings.controls, "outputs": gathered, "js": begin}, again
 
 
 def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:

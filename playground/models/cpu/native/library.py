@@ -158,8 +158,8 @@ def engines() -> tuple[Engine, ...]:
 
 @cache
 def _found() -> tuple[Engine | None, str]:
-    asked = os.environ.get("PLAYGROUND_ENGINE", "")
-    if asked == TORCH:
+    wanted = os.environ.get("PLAYGROUND_ENGINE", "")
+    if wanted == TORCH:
         return None, "PLAYGROUND_ENGINE is torch"
     if sys.byteorder != "little":
         return None, "the engine needs a little-endian processor"
@@ -167,12 +167,12 @@ def _found() -> tuple[Engine | None, str]:
         usable = engines()
     except (OSError, AttributeError) as error:
         return None, f"the engine cannot be loaded ({' '.join(str(error).split())[:200]})"
-    found = next((each for each in usable if asked == each.name or (not asked and each.name != PLAIN)), None)
+    found = next((each for each in usable if wanted == each.name or (not wanted and each.name != PLAIN)), None)
     if found:
         return found, ""
-    if not asked:
+    if not wanted:
         return None, "this processor lacks the instructions that make the engine fast"
-    return None, f"this machine cannot run PLAYGROUND_ENGINE={asked[:40]}, only {', '.join(e.name for e in usable)}"
+    return None, f"this machine cannot run PLAYGROUND_ENGINE={wanted[:40]}, only {', '.join(e.name for e in usable)}"
 
 
 def _library() -> Path:
