@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from playground import metrics
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
 from playground.errors import PlaygroundError
@@ -26,19 +25,21 @@ from playground.models.store import ModelStore
 from playground.trace import Trace
 from playground.views.table import Table
 
+Estimate = tuple[float, float, float]  # a ratio and its interval
+
 PROMPT = "Write a Python function that merges two sorted lists, and explain it step by step."
 
 
 @dataclass(frozen=True)
 class Bias:
-    """A drafter's speed-up by turns and alone: the mean of the logarithms of its runs, as ratios. `bias`: the one over
-    the other, with its 95 % interval over the pairs. `standard`: seconds of standard decoding by turns over alone."""
+    """What turns change. `speedup`: by turns, of all rounds but the first. `bias`: it over the one alone, with its 95 %
+    interval over the pairs. `standard`, `assisted`: a round's time by turns over alone, likewise."""
 
     drafter: str
-    by_turns: float
-    alone: float
-    bias: tuple[float, float, float]
-    standard: float
+    speedup: float
+    bias: Estimate
+    standard: Estimate
+    assisted: Estimate
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -65,6 +66,7 @@ def _turns(options: argparse.Namespace) -> None:
             continue
         try:
             found.append(_measured(backend, [standard_lane(pair), lane], request, options.runs))
+            print("{}: by turns ÷ alone {:.3f} ({:.3f} to {:.3f})".format(lane.drafter, *found[-1].bias), flush=True)
         except PlaygroundError as error:
             print(f"{lane.drafter}: {error}")
     print(_table(found).text())
@@ -77,49 +79,58 @@ def _measured(backend: LocalBackend, lanes: Sequence[Lane], request: Request, ru
         backend.load(lane, lambda step: None)
     for lane in lanes:
         backend.warm_up(lane, request, lambda: False)
-    race, pairs = Race({LOCAL: backend}, request, Watch()), []
+    race = Race({LOCAL: backend}, request, Watch())
+    slower: list[list[float]] = []  # by pair and lane
+    speedups = []
     for i in range(runs):
         order = lanes[:: -1 if i % 2 else 1]
         both: dict[bool, list[Trace]] = {}
         for by_turns in (True, False) if i % 4 < 2 else (False, True):
             taken = race.run(order) if by_turns else [race.run([lane])[0] for lane in order]
             both[by_turns] = [trace for trace in taken[:: -1 if i % 2 else 1] if trace]
-        pairs.append((both[True], both[False]))
-    logs = [[math.log(_ratio(lanes)) for lanes in way] for way in zip(*pairs, strict=True)]
-    off = [by_turns - alone for by_turns, alone in zip(*logs, strict=True)]
-    low, high = _interval(off)
-    standard = statistics.fmean(math.log(_seconds(t[0]) / _seconds(a[0])) for t, a in pairs)
+        slower.append([_slower(*lane) for lane in zip(both[True], both[False], strict=True)])
+        seconds = [sum(_round_seconds(trace)) for trace in both[True]]
+        speedups.append(math.log(seconds[0] / seconds[1]))
+    standard, assisted = zip(*slower, strict=True)
     return Bias(
         lanes[1].drafter,
-        math.exp(statistics.fmean(logs[0])),
-        math.exp(statistics.fmean(logs[1])),
-        (math.exp(statistics.fmean(off)), math.exp(low), math.exp(high)),
-        math.exp(standard),
+        math.exp(statistics.median(speedups)),
+        _estimate([base - ours for base, ours in slower]),
+        _estimate(standard),
+        _estimate(assisted),
     )
 
 
-def _ratio(lanes: Sequence[Trace]) -> float:
-    found = metrics.speedup(*lanes)
-    assert found, "both have tokens"
-    return found
-
-
-def _seconds(trace: Trace) -> float:
-    return metrics.measure(trace).total_s
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float]:
+def _slower(by_turns: Trace, alone: Trace) -> float:
+    """Return the logarithm of a round's time by turns over that of the same round alone: the mean over the rounds but
+    the first, without the tenth at either end, which a neighbour's burst met. A drafter that learns from times drafts
+    other rounds: then of all of them."""
     from scipy import stats
 
-    error = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
-    return statistics.fmean(values) - error, statistics.fmean(values) + error
+    turns, others = _round_seconds(by_turns), _round_seconds(alone)
+    if [len(each.tokens) for each in by_turns.rounds] != [len(each.tokens) for each in alone.rounds]:
+        return math.log(sum(turns) / sum(others))
+    return float(stats.trim_mean([math.log(turn / other) for turn, other in zip(turns, others, strict=True)], 0.1))
+
+
+def _round_seconds(trace: Trace) -> list[float]:
+    """Return the time of each round but the first, which holds the prefill."""
+    return [each.end_s - each.start_s + (each.commit_s or 0.0) for each in trace.rounds[1:]]
+
+
+def _estimate(logs: Sequence[float]) -> Estimate:
+    """Return the ratio of the Hodges-Lehmann estimate, and its 95 % interval by Wilcoxon's signed ranks."""
+    n = len(logs)
+    walsh = sorted((logs[i] + logs[j]) / 2 for i in range(n) for j in range(i, n))
+    outside = max(0, int(n * (n + 1) / 4 - 1.96 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)))
+    return math.exp(statistics.median(walsh)), math.exp(walsh[outside]), math.exp(walsh[-1 - outside])
 
 
 def _table(found: Sequence[Bias]) -> Table:
     rows = tuple(
-        (it.drafter, number(it.by_turns, 3), number(it.alone, 3), "{:.3f} ({:.3f} to {:.3f})".format(*it.bias),
-         number(it.standard, 3))
+        (it.drafter, number(it.speedup, 2), *("{:.3f} ({:.3f} to {:.3f})".format(*each)
+         for each in (it.bias, it.standard, it.assisted)))
         for it in found
     )  # fmt: skip
-    head = ("Drafter", "Speed-up by turns", "alone", "ratio (95 %)", "Standard's seconds, by turns ÷ alone")
+    head = ("Drafter", "Speed-up by turns", "by turns ÷ alone (95 %)", "A round of standard", "A round of the drafter")
     return Table("Turns", head, rows, numbers=4)

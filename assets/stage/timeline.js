@@ -162,14 +162,29 @@ export class Timeline {
   }
 
   /** @param {Band} band */
-  #captionOf({ all, rounds }) {
+  #captionOf(band) {
+    const { all, rounds } = band;
     if (!all.length) return "";
     const { cut, width } = this.#view;
     const done = rounds.all.slice(0, this.#time === Infinity ? all.length : rounds.until(this.#time));
     const tokens = tokensOf(done);
     const facts = [this.#view.running ? count(tokens, "token") : `${tokens} of ${tokensOf(all)}`];
+    const ahead = this.#view.running ? this.#ahead(band) : 0;
+    if (ahead > 0) facts.push(`${ahead} ahead`);
     if (cut && width > 520) facts.push(`prefill ${inMs(all[0].times.end)}, cut short`);
     return `  ${facts.join(" · ")}`;
+  }
+
+  /**
+   * By how many tokens a lane leads, at the time that all lanes' clocks have reached.
+   * @param {Band} band
+   */
+  #ahead(band) {
+    const reached = Math.min(...this.#bands.map(({ end }) => end));
+    const [own, ...others] = [band, ...this.#bands.filter((other) => other !== band)].map(({ all, rounds }) =>
+      tokensOf(all.slice(0, rounds.until(reached))),
+    );
+    return own - Math.max(...others);
   }
 
   /** The lane that ends first gets a flag, and the time by which it is ahead then, as far as the clock has come. */

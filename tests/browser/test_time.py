@@ -196,6 +196,18 @@ def test_a_growing_run_adds_blocks_and_leaves_those_that_stand(stage):
     assert blocks(page, 0, "verify").count() == 2 and blocks(page, 1, "verify").count() == 0
 
 
+def test_a_running_race_says_who_leads_at_the_time_that_both_clocks_have_reached(stage):
+    comparison = fakes.comparison()
+    value, (base, other) = value_of(comparison), comparison.lanes
+    rounds = base.rounds[:6], other.rounds[:5]
+    reached = min(lane[-1].end_s for lane in rounds)
+    base_tokens, other_tokens = (sum(len(it.tokens) for it in lane if it.end_s <= reached) for lane in rounds)
+    assert other_tokens > base_tokens
+    captions = stage(value | {"lanes": [*map(lane_until, value["lanes"], (6, 5))]}).locator(".timeline .caption")
+    assert captions.nth(1).text_content().endswith(f" · {other_tokens - base_tokens} ahead")
+    assert "ahead" not in captions.first.text_content()
+
+
 def test_drafting_is_hatched_and_unknown_times_make_one_neutral_block(stage):
     comparison = fakes.comparison()
     page = stage(value_of(comparison))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import zip_longest
 
 import pytest
 
+from playground.backends.local import LocalBackend
+from playground.conversation import Message
 from playground.decoding import loop
 from playground.decoding.clock import Clock
 from playground.decoding.drafters.base import NoDrafter
@@ -13,6 +16,12 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
+from playground.experiments.events import Watch
+from playground.experiments.race import Race
+from playground.lane import LOCAL, Request, assisted_lane, standard_lane
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from playground.trace import Trace
 from tests.decoding import real
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import begun, llama, prompts, rounds_of
@@ -84,3 +93,37 @@ def test_the_clock_stands_still_while_another_lane_decodes(monkeypatch):
         assert first.end_s - first.start_s == first.verify_s == 1
         now[0] += 100  # anything between two rounds
     assert first.end_s == 6
+
+
+GRAMMAR = dict(regex="(the waves )+[a-z]+", max_new_tokens=12, seed=3)
+CROSSED = {
+    "greedy, eager": (0.0, "token", "off"),
+    "block verification, static": (1.2, "block", "on"),
+}
+
+
+@pytest.mark.parametrize(("temperature", "verification", "compiled"), CROSSED.values(), ids=CROSSED)
+def test_a_conversation_by_turns_is_the_one_each_lane_has_alone(tiny_folder, temperature, verification, compiled):
+    """All answers keep to a grammar. Each lane goes on from the cache of its own first answer."""
+    pair = replace(custom_pair(str(tiny_folder), str(tiny_folder), "assistant"), compiled=compiled)
+    assisted = assisted_lane(pair, "assistant", 3, verification=verification)
+    lanes = [standard_lane(pair), assisted, assisted_lane(pair, "ngram", 2)]
+
+    def conversation(by_turns: bool) -> list[list[Trace]]:
+        backend, turns = LocalBackend(ModelStore(), pair, "float32", "cpu"), []
+        request = Request("The waves count", temperature=temperature, **GRAMMAR)
+        for _ in range(2):
+            for lane in lanes:
+                backend.warm_up(lane, request, lambda: False)
+            race = Race({LOCAL: backend}, request, Watch())
+            turns.append(race.run(lanes) if by_turns else [race.run([lane])[0] for lane in lanes])
+            said = Message("assistant", turns[-1][0].text)
+            request = replace(request, prompt="And then?", history=(*request.turns, said))
+        return turns
+
+    for ours, alone in zip(*map(conversation, (True, False)), strict=True):
+        for turn, wanted in zip(ours, alone, strict=True):
+            assert (turn.schedule, wanted.schedule) == ("by turns", "alone")
+            assert [without_times(it) for it in turn.rounds] == [without_times(it) for it in wanted.rounds]
+            assert turn.reused == wanted.reused
+    assert all(trace.reused.tokens > 0 for trace in ours)
