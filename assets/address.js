@@ -1,7 +1,8 @@
 // The page's address for the values of the controls: what differs from the defaults, and always the models. And what goes
 // along from room to room: those values, and the address of the last run.
 
-import { keep } from "./rooms.js";
+import { hex } from "./owner.js";
+import { keep, kept } from "./rooms.js";
 
 /** @import { ControlValue, Defaults } from "./types.d.ts" */
 
@@ -38,23 +39,38 @@ export function showAddress(values, known) {
   for (const name of [...names, "id", "shared"]) url.searchParams.delete(name); // of a run that was shown before
   for (const [name, value] of parameters) url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
+  const last = ran;
   follow(values, known);
+  before = last;
+  goesOn(true);
+}
+
+/** A run of this tab goes on, or no longer. @param {boolean} whether */
+export const goesOn = (whether) => keep("goes on", whether);
+
+/** The secret name of this tab, by which it finds its run again after a reload. */
+export function nameOfTab() {
+  const name = kept("tab", hex(crypto.getRandomValues(new Uint8Array(16))));
+  keep("tab", name);
+  return name;
+}
+
+/** Looks for the run that went on when the page was loaded anew. */
+export function lookForRun() {
+  if (kept("goes on", false)) document.dispatchEvent(new Event("rejoin"));
 }
 
 let ran = ""; // the parameters of the run that is shown; "" for the recorded one
-
-let opening = true; // until the page has shown what its address names
+let before = ""; // those of the one before it
+let chosen = ""; // those of the controls
 
 /**
- * The values are those of the run that is shown; but for an address with a prompt and no run, where the recorded run is.
+ * The values are those of the run that is shown.
  * @param {ControlValue[]} values
  * @param {Defaults} known
  */
 export function follow(values, known) {
-  const asked = new URLSearchParams(location.search);
-  const setup = opening && asked.has("prompt") && !asked.has("id") && !asked.has("shared");
-  ran = setup ? "another run" : parametersOf(values, known).parameters.toString();
-  opening = false;
+  ran = parametersOf(values, known).parameters.toString();
   changed(values, known);
 }
 
@@ -66,14 +82,23 @@ export function follow(values, known) {
 export function changed(values, known) {
   const { names, parameters } = parametersOf(values, known);
   keep("settings", { drafter: values[names.indexOf("drafter")], ...Object.fromEntries(parameters) });
-  document.getElementById("stage")?.classList.toggle("old", ran !== "" && parameters.toString() !== ran);
+  chosen = parameters.toString();
+  markOld();
 }
 
+const markOld = () => document.getElementById("stage")?.classList.toggle("old", ran !== "" && chosen !== ran);
+
 /**
- * The run that is shown is kept by this id, which the address comes to name.
+ * A run has ended. It is kept by this id, which the address comes to name; "" where it is not. Without output it left
+ * what was shown before.
  * @param {string | null} id
  */
 export function showRun(id) {
+  goesOn(false);
+  if (document.querySelector(".stage.kept")) {
+    ran = before;
+    return markOld();
+  }
   if (!id) return;
   const url = new URL(location.href);
   url.searchParams.set("id", id);

@@ -43,7 +43,7 @@ function showFormed() {
 /** Where the parts are; "" while there are not all. */
 function layout() {
   const main = document.querySelector("main");
-  if (!main || !document.querySelector("#verdict, .intro, #document")) return "";
+  if (!main || !document.querySelector(".stage:not(.awaited) > .head, .intro, #document")) return "";
   return [...main.querySelectorAll(".block, button")]
     .map((part) => Math.round(part.getBoundingClientRect().top))
     .join();

@@ -41,10 +41,7 @@ export function share({ element, props, watch, trigger }) {
   /** @param {boolean} inFrame */
   function keep(inFrame) {
     framed = inFrame;
-    const shared = new URLSearchParams(location.search).get("shared"); // by someone: its link is known
-    const url = `${location.origin}${location.pathname}?shared=${shared}`;
-    if (shared) document.dispatchEvent(new CustomEvent("copy-link", { detail: { url, short: false } }));
-    else trigger("keep"); // address.js answers it with "copy-link", as it does "copy"
+    trigger("keep"); // address.js answers it with "copy-link", as it does "copy"
   }
 
   /** @type {Record<string, () => void>} */

@@ -17,6 +17,8 @@ export interface StageValue {
   conversation: Message[];
   /** Whether a turn can be added to it. */
   goes_on: boolean;
+  /** "recorded": the run that ships with the page; "alone": nothing of what was shown before stays beside it. */
+  kind: "" | "recorded" | "alone";
   /** Whether the page begins to replay by itself: once after a run; in a loop what was opened with the page. */
   replay: "" | "once" | "loop";
   sampled: boolean;

@@ -122,12 +122,13 @@ def _call(url: str, session: str, name: str, changed: dict[str, Any]) -> list[An
     config = httpx.get(f"{url}/config").json()
     events = config["dependencies"]
     event = next(it for it in events if it["api_name"] == name)
-    # The browser gathers the values of many controls into the one input.
-    gathers = next((it for it in events if it["js"] and it["outputs"][:1] == event["inputs"] != []), None)
+    # The browser gathers the values of many controls into the first input of `stream`; the other is the tab's name.
+    gathered = event["inputs"][:1] if name == "stream" else None
+    gathers = next((it for it in events if it["js"] and it["outputs"][:1] == gathered), None)
     props = {component["id"]: component["props"] for component in config["components"]}
     controls = [props[control] for control in (gathers or event)["inputs"]]
     values = [changed.get(control.get("label"), control.get("value")) for control in controls]
-    data = [values] if gathers else values
+    data = [values, ""] if gathers else values
     body = {"data": data, "fn_index": event["id"], "session_hash": session}
     httpx.post(f"{url}/gradio_api/queue/join", json=body).raise_for_status()
     stream = httpx.stream("GET", f"{url}/gradio_api/queue/data", params={"session_hash": session}, timeout=None)

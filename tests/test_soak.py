@@ -36,7 +36,7 @@ SESSIONS = 50
 ENDS_WITHIN_S = 120
 VALID = [*ASKED.values.values(), *[""] * len(SERVERS)]  # the endpoint takes the first of them
 TRACE = export.to_json(fakes.comparison(tokens=12))
-EVENTS = ("stream", "stream_every", "accept", "repeat", "choose", "open", "finish", "listed", "fill")
+EVENTS = ("stream", "stream_every", "accept", "repeat", "choose", "open", "finish", "listed", "of_address")
 GATHERED = EVENTS[:3]  # take all controls' values as one
 PRESSES = ("pick", "write", "stop_own", "clear")
 
@@ -152,7 +152,7 @@ class Visitors:
         return self._join(client, session, sent)
 
     def _join(self, client: httpx.Client, session: str, sent: Sent) -> str:
-        data = [sent.data] if sent.how in GATHERED else sent.data[: self.inputs[sent.how]]
+        data = [sent.data, ""] if sent.how in GATHERED else sent.data[: self.inputs[sent.how]]
         body = {"data": data, "fn_index": self.events[sent.how], "session_hash": session}
         answer = client.post("/gradio_api/queue/join", json=body)
         if answer.status_code != 200:

@@ -16,6 +16,8 @@ import { deployPart, verdictPart } from "./verdict.js";
 
 /** @import { Component, Packed, Press, StageValue } from "../types.d.ts" */
 
+const ASKING = ["id", "shared", "pair", "prompt"]; // parameters of an address that asks for another run than the recorded one
+
 /**
  * What goes on: a sentence, for how many seconds it has held, how far it is, and a download to agree to.
  * @param {Press | null} press
@@ -101,14 +103,22 @@ export function stage({ element, props, watch, trigger: press }) {
   element.addEventListener("click", lightPressed);
   let drawn = unpacked(props.value); // the last value with a round
   savesPicture(() => drawn);
+  document.addEventListener("rejoin", () => press?.("rejoin"));
 
   function show() {
     const value = unpacked(props.value);
+    const instead = value.kind === "recorded" && ASKING.some((name) => new URLSearchParams(location.search).has(name));
+    root?.classList.toggle("awaited", instead);
+    if (instead) {
+      drawn.lanes = [];
+      return; // what the address asks for comes
+    }
     const empty = value.lanes.every(({ log }) => !log);
-    const keeps = empty && drawn.lanes.some(({ log }) => log);
+    const keeps = empty && value.kind !== "alone" && drawn.lanes.some(({ log }) => log);
     status.show(value.status, value.offer);
+    root?.classList.toggle("kept", keeps);
     root?.classList.toggle("before", keeps && value.status.kind === "busy");
-    root?.classList.toggle("nothing", empty && !keeps && value.status.kind === "error");
+    root?.classList.toggle("nothing", empty && !keeps && value.status.kind !== "busy");
     if (keeps) return; // what was shown stays until there is a round
     drawn = value;
     say(banner, value.banner);

@@ -1,7 +1,8 @@
 """Runs of all visitors: how many each may have, and what ends them. A waiting run holds no thread.
 
-A run also ends when nobody reads its events any more. Gradio itself stops a generator only after its next yield, and
-an endpoint's never.
+A run also ends when nobody reads its events any more; one that a tab of a browser started goes on for RETURNS_S, so
+that the tab finds it again after a reload. Gradio itself stops a generator only after its next yield, and an endpoint's
+never.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
@@ -73,14 +75,25 @@ FAR = (
 )
 REFUSED_S = 5.0  # seconds for which a refused request counts as a run of its visitor
 REMEMBERED = 1000  # sessions that pressed Run, and whose run has not arrived yet
+RETURNS_S = 15.0  # seconds that a run waits for a tab that is loaded anew
 
 
-class Turn(NamedTuple):
-    """A run that waits or decodes, its session, and the visitor for whom it counts."""
+@dataclass(eq=False)
+class Turn:
+    """A run that waits, decodes or has just ended.
 
-    session: str
+    Attributes:
+        visitor: for whom it counts.
+        tab: the secret name of the browser's tab that started it; "" for programs.
+        about: what a tab that finds it again has to know of it.
+        sessions: those that read it.
+    """
+
     visitor: str
     run: Run
+    tab: str = ""
+    about: Any = None
+    sessions: set[str] = field(default_factory=set)
 
 
 class Turns:
@@ -104,12 +117,15 @@ class Turns:
         """Ends the session's runs within one round, and the announced one."""
         if session in self._begun:
             self._begun[session] = True
-        self._end(session)
+        for turn in self._turns:
+            if session in turn.sessions:
+                turn.run.stop()
 
     def leave(self, session: str) -> None:
         """Records that nobody reads the session's runs any more."""
         self._begun.pop(session, None)
-        self._end(session)
+        for turn in [*self._turns]:
+            self._left(turn, session)
 
     @contextmanager
     def reading(self, session: str, address: str) -> Iterator[None]:
@@ -129,53 +145,97 @@ class Turns:
         finally:
             self._reading.remove(who)
 
-    async def run(
-        self, session: str, address: str, work: Callable[[Watch], object], *, device: bool
-    ) -> AsyncGenerator[list[Event], None]:
-        """Runs the work, and yields its events in batches, HZ times a second, or NEAR_HZ to this machine.
+    def start(
+        self,
+        session: str,
+        address: str,
+        work: Callable[[Watch], object],
+        *,
+        device: bool,
+        tab: str = "",
+        about: Any = None,
+    ) -> Turn | None:
+        """Starts a run of the work, or lets it wait for the device. Returns None if Stop was pressed meanwhile.
 
         Args:
             address: the IP address of the session's browser.
             device: whether the run waits for the device of this machine.
+            tab, about: see `Turn`.
 
         Raises:
-            PlaygroundError: the visitor's runs, or all runs, are too many; the run failed, or took too long.
+            PlaygroundError: the visitor's runs, or all runs, are too many.
         """
-        who, reader, stopped = visitor(address, session), Reader(), self._begun.pop(session, False)
+        who, stopped = visitor(address, session), self._begun.pop(session, False)
         self._admit(who)
         if stopped:
-            return
-        run = Run(work)
-        turn = Turn(session, who, run)
+            return None
+        turn = Turn(who, Run(work), tab, about, {session})
         self._turns.append(turn)
+        self._queue.add(turn.run) if device else turn.run.begin()
+        return turn
+
+    async def run(
+        self, session: str, address: str, work: Callable[[Watch], object], *, device: bool
+    ) -> AsyncGenerator[list[Event], None]:
+        """Starts a run for a program, and yields what `follow` does."""
+        if turn := self.start(session, address, work, device=device):
+            async with aclosing(self.follow(turn, session, address)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    def of_tab(self, tab: str) -> Turn | None:
+        """Returns the newest run that a tab started and that was not given up; None if there is none."""
+        return next((turn for turn in reversed(self._turns) if tab and turn.tab == tab), None)
+
+    async def follow(self, turn: Turn, session: str, address: str) -> AsyncGenerator[list[Event], None]:
+        """Yields a run's events from its beginning, in batches, HZ times a second, or NEAR_HZ to this machine.
+
+        Raises:
+            PlaygroundError: the run failed, or took too long.
+        """
+        run, reader = turn.run, Reader()
         end, pause = asyncio.wrap_future(run.end), 1 / (NEAR_HZ if _near(address) else HZ)
         said, late = "", False
         try:
-            self._queue.add(run) if device else run.begin()
+            turn.sessions.add(session)
             for batch in run.batches():
                 if (place := _place(self._queue.ahead(run))) and place != said:
                     batch = [Progress(said := place)]
                 if batch:
                     yield batch
                 late = late or (run.began is not None and time.monotonic() > run.began + self._access.limits.run_s)
-                if late or reader.left():
+                if late:
                     run.stop()
+                elif reader.left():
+                    self._left(turn, session)
+                else:
+                    turn.sessions.add(session)
                 await asyncio.wait([end], timeout=pause)
             check(not late, self._access.out_of_time)
         finally:
-            run.stop()
-            self._turns.remove(turn)
+            self._left(turn, session)
             end.cancel()  # its event loop may be closed before the run ends
+
+    def _left(self, turn: Turn, session: str) -> None:
+        """This session does not read the run any more. Without a reader it ends, or waits for its tab."""
+        if session not in turn.sessions:
+            return
+        turn.sessions.discard(session)
+        if turn.tab:
+            asyncio.get_running_loop().call_later(RETURNS_S, self._give_up, turn)
+        else:
+            self._give_up(turn)
+
+    def _give_up(self, turn: Turn) -> None:
+        if not turn.sessions:
+            turn.tab = ""
+            turn.run.stop()
 
     def _admit(self, who: str) -> None:
         self._refused = [it for it in self._refused if it[0] > time.monotonic()]
-        runs = [*(turn.visitor for turn in self._turns), *self._reading]
+        self._turns = [it for it in self._turns if it.sessions or it.tab or not it.run.end.done()]
+        runs = [*(turn.visitor for turn in self._turns if not turn.run.end.done()), *self._reading]
         self._access.admit(runs.count(who) + [name for _, name in self._refused].count(who), len(runs))
-
-    def _end(self, session: str) -> None:
-        for turn in self._turns:
-            if turn.session == session:
-                turn.run.stop()
 
 
 def _near(address: str) -> bool:

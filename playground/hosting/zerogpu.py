@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +52,9 @@ OVER = (
     "The {seconds} s of GPU time that this run asked for are over. What was decoded stays. Ask for fewer tokens, or "
     "compare fewer drafters."
 )
+QUOTA = re.compile(r"your (Pro |free )?ZeroGPU quota \((\d+)s requested vs\. (\d+)s left\)\. Try again in ([\d:]+)")
 SAID = {  # by the title of the error that `spaces` raises; {} is its message, a sentence
-    "ZeroGPU quota exceeded": "Hugging Face grants no more GPU time now: {} Log in for more time a day, ask for fewer "
+    "ZeroGPU quota exceeded": "Hugging Face grants no more GPU time now: {} Sign in for more time a day, ask for fewer "
     "tokens, or duplicate the Space and give the copy a GPU of its own.",
     "ZeroGPU illegal duration": "{} Ask for fewer tokens, or compare fewer drafters.",
     "ZeroGPU pending credits exceeded": "{} Wait until your other runs have ended.",
@@ -170,7 +172,7 @@ class ZeroGpu:
                     if watch.stopped():
                         wanted.cleanup()
         except gr.Error as error:
-            raise _in_words(error) from None
+            raise _in_words(error, work) from None
 
     def _forked(self, name: str, work: Work, wanted: Path) -> Iterator[list[Event] | PlaygroundError]:
         """Runs the work in the forked process. Yields the events as they come, and an error at the end. The run stops
@@ -195,14 +197,30 @@ class ZeroGpu:
             run.wait()  # the process may be given the next run
 
 
-def _in_words(error: gr.Error) -> Exception:
-    """Converts what `spaces` raised to a PlaygroundError, unless the error is ours."""
+def _in_words(error: gr.Error, work: Work) -> Exception:
+    """Converts what `spaces` raised for this work to a PlaygroundError, unless the error is ours."""
     said = str(error.message).strip().rstrip(".")
+    if found := QUOTA.search(said):
+        return PlaygroundError(_of_quota(*found.groups(), work))
     if error.title in SAID:
         return PlaygroundError(SAID[error.title].format(f"{said}."))
     if said == ABORTED:
         return PlaygroundError(KILLED)
     return RuntimeError(f"{said} in the process with the GPU")
+
+
+def _of_quota(account: str | None, requested: str, left: str, wait: str, work: Work) -> str:
+    """Says what a visitor's quota leaves, and what to do. `account`: None for a visitor who is not signed in."""
+    counted = int(requested) / seconds(work)  # the hardware's factor
+    free_s = int(left) / counted - START_S - LANE_S * len(work.lanes)
+    share = free_s / (TOKEN_S * work.tokens)
+    fits = f"A run with {share:.0%} of these tokens fits. " if 0.05 < share < 1 else ""
+    sign_in = "" if account else "Sign in to Hugging Face for more time a day, "
+    wait = f"{'w' if sign_in else 'W'}ait {wait} hours"
+    return (
+        f"{left} s of your GPU time at Hugging Face are left, and this run asks for {requested} s. {fits}"
+        f"{sign_in}{wait}, or duplicate the Space and give the copy a GPU of its own."
+    )
 
 
 def _drafters(pair: Pair) -> list[str]:

@@ -190,7 +190,8 @@ def _entry(entry: Entry) -> str:
     return (
         f'<li class="{entry.status}"><input type="checkbox" id="choose-{escape(entry.id)}" value="{escape(entry.id)}" '
         f'aria-label="Choose {escape(entry.title)}"><div>{_name(entry)}<span class="chip">{state}</span>'
-        f"<small>{escape(entry.kind)} · {moment(entry.created)} · {escape(entry.id)}</small>{said}</div></li>"
+        f"<small>{escape(entry.kind)}</small><small>{moment(entry.created)}</small><small>{escape(entry.id)}</small>"
+        f"{said}</div></li>"
     )
 
 

@@ -25,11 +25,15 @@ from playground.results import Result
 from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare.shown import Shown
-from playground.ui.wiring import PRIVATE, Filled, download
+from playground.ui.wiring import PRIVATE, QUIET, Filled, download, in_browser
 from playground.views import compared, report, scripts
 
 logger = logging.getLogger(__name__)
 
+NO_LINK = (
+    "A link needs a finished run of this server, not a stopped one or a file. Save it as HTML: that file replays "
+    "anywhere."
+)
 KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -72,8 +76,10 @@ class VisibleHistory:
         Raises:
             PlaygroundError: nothing was run here that could be stored.
         """
-        check(shown is not None and shown.linkable, "Only a finished run of this server can be shared by a link.")
+        check(shown is not None and shown.linkable, NO_LINK)
         assert shown
+        if shown.link:
+            return shown.link
         kept = self._keep(owner, shown)
         return f"shared={self.history.share(kept, owner)}" if self._access.public else f"id={kept}"
 
@@ -144,7 +150,12 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
-        clear = gr.Button("Delete all finished", size="sm", min_width=200, scale=0)
+        clear = gr.Button("Delete all …", size="sm", elem_id="delete-all", min_width=110, scale=0)
+        with gr.Row(visible=False, elem_id="sure") as sure:
+            gr.HTML("<p>Delete all finished runs?</p>", apply_default_css=False)
+            really, keep = (
+                gr.Button(label, size="sm", min_width=110, scale=0) for label in ("Delete them", "Keep them")
+            )
     with gr.Row(elem_id="chosen"):
         compare = _button("Compare", "compare-entries")
         saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}
@@ -197,7 +208,12 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     gr.Timer(3).tick(rows, query, listed, **PRIVATE)
     search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
     after = [shown, listed, gone, undo]
-    clear.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
+    outputs, updates = in_browser({"visible: false": [clear], "visible: true": [sure]})
+    clear.click(None, None, outputs, js=f"() => {updates}", **QUIET)
+    outputs, updates = in_browser({"visible: true": [clear], "visible: false": [sure]})
+    for answer in (really, keep):
+        answer.click(None, None, outputs, js=f"() => {updates}", **QUIET)
+    really.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
     listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
     compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
     delete.click(delete_chosen, [*query, chosen], after, **PRIVATE)

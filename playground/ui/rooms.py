@@ -58,19 +58,19 @@ def lay_out(path: str, *, public: bool = False) -> None:
 
     Args:
         path: the page's address.
-        public: whether strangers reach it: they have no servers here.
+        public: whether strangers reach it: they have no servers and no long experiments here.
     """
     gr.HTML(markup(path, public=public), elem_id="rooms", apply_default_css=False)
 
 
 def markup(path: str, *, public: bool = False) -> str:
     """Returns the title and the rooms as HTML; below them the pages of the room, if it has several."""
-    every = {room: places for room, places in rooms().items() if not (public and room == SERVE)}
+    every = {room: places for room, places in rooms().items() if not (public and room in (BEST, SERVE))}
     here = next((room for room, places in every.items() if path in (place.path for place in places)), "")
     links = "".join(_link(places[0].path, room, current=room == here) for room, places in every.items())
     title = f"<h1>{TITLE}</h1>" if path == HOME else f'<a class="brand" href="{HOME}">{TITLE}</a>'
-    beside = _link(DOCS, "Docs", current=path == DOCS) + _source()
-    top = f'<nav aria-label="Rooms">{title}<span>{links}{beside}</span></nav>'
+    beside = _link(DOCS, "Docs", current=path == DOCS) + _of_space()
+    top = f'<nav aria-label="Rooms"{" class=public" * public}>{title}<span>{links}{beside}</span></nav>'
     if here == TRY or len(every.get(here, ())) < 2:
         return top
     quickest_first = sorted(every[here], key=lambda place: place.path != HOME)
@@ -96,9 +96,17 @@ def home() -> str:
     return f"https://huggingface.co/spaces/{space}" if space else ""
 
 
-def _source() -> str:
-    """Returns a link to the source of a Space."""
-    return f'<a href="{escape(home())}/tree/main" target="_blank">Source</a>' if home() else ""
+def _of_space() -> str:
+    """Returns what leads from a Space to Hugging Face: its source, a copy of one's own, and where the GPU time is each
+    visitor's, the sign-in."""
+    if not home():
+        return ""
+    from playground.hosting import zerogpu  # which imports torch
+
+    links = {"Source": f"{home()}/tree/main", "Duplicate": f"{home()}?duplicate=true"}
+    if zerogpu.active():
+        links["Sign in"] = f"https://huggingface.co/login?next=/spaces/{os.environ['SPACE_ID']}"
+    return "".join(f'<a href="{escape(url)}" target="_blank">{label}</a>' for label, url in links.items())
 
 
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)

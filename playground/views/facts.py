@@ -279,6 +279,16 @@ def done(comparison: Comparison, waited_s: float | None = None) -> str:
     return f"{'Stopped after' if stopped else 'Done in'} {waited_s:.1f} s on {where}."
 
 
+def stopped(found: Measured) -> str:
+    """Return the status line of a comparison that was just stopped: how far both lanes got, and what that gives."""
+    tokens = [len(trace.tokens) for trace in (found.base, found.ours)]
+    if not min(tokens):
+        return f"Stopped after {count(max(tokens), 'token')} of one lane: nothing to compare yet."
+    if found.speedup is None:
+        return f"Stopped after {count(min(tokens), 'token')} of both lanes: too few to compare."
+    return f"Stopped after {count(min(tokens), 'token')}. Both lanes compared so far: {ratio(found.speedup)}."
+
+
 def environment_line(environment: Environment) -> str:
     """Return device, precision and an unusual way of running passes, short enough for a status line."""
     threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""

@@ -15,23 +15,24 @@ IMPOSSIBLE = 0.95
 
 
 def speedup(found: Measured) -> str:
-    """Return the speed-up such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" for a single run, with "≈" where there is
-    a doubt. A lane without a speed has a dash."""
+    """Return the speed-up such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" for a single run, like `figure`."""
     if found.speedup is None:
         return figure(found)
     return figure(found) + (bracketed(found.interval) or " (n = 1)")
 
 
 def figure(found: Measured) -> str:
-    """Return the speed-up without its interval, such as "1.87×", with "≈" where there is a doubt."""
-    return ("≈ " if doubts(found) else "") + ratio(found.speedup)
+    """Return the speed-up without its interval, such as "1.87×", with "≈" where there is a doubt. A lane without a
+    speed has a dash."""
+    return ("≈ " if found.speedup and doubts(found) else "") + ratio(found.speedup)
 
 
 def title(comparison: Comparison, chosen: str) -> str:
-    """Return one line: what was compared, the headline of the chosen lane, and the beginning of the prompt."""
+    """Return one line, which begins with what runs differ in: the headline of the chosen lane, what was compared, the
+    beginning of the prompt, and the target."""
     found, prompt = metrics.measured(comparison, chosen), comparison.standard.request.asked
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
-    return " ".join(f"{chosen}{more} on {found.ours.lane.target}, {speedup(found)}: {beginning(prompt, 72)}".split())
+    return " ".join(f"{speedup(found)}, {chosen}{more}: {beginning(prompt, 72)} · {found.ours.lane.target}".split())
 
 
 def meaning(measured: Measured) -> str:

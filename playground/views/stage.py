@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from playground import metrics
-from playground.format import UNKNOWN, beginning, gigabytes
+from playground.format import beginning, gigabytes
 from playground.lane import LOCAL, Lane, Request
 from playground.metrics import Measured
 from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
@@ -90,6 +90,7 @@ def _rounded(value: float | None) -> float | None:
 NAMES = ("Standard", "Assisted")
 SAID = ("Accepted length", "Passes saved")  # labels of figures that the headline has already
 Replay = Literal["", "once", "loop"]  # whether the page starts the replay by itself
+Kind = Literal["", "recorded", "alone"]  # the run that ships with the page; what leaves nothing else on the stage
 
 
 @dataclass
@@ -178,6 +179,7 @@ class Stage:
         self.skipped: list[str] = []  # lanes that were left out, and why
         self.conversation: list[dict[str, str]] = []  # up to the message that is answered
         self.banner = ""  # the origin of a comparison that did not run on this page
+        self.kind: Kind = ""
         self.replay: Replay = ""
         self.status = Status()
 
@@ -195,6 +197,7 @@ class Stage:
             "banner": self.banner,
             "conversation": self.conversation,
             "goes_on": self.goes_on,
+            "kind": self.kind,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
             "ran": _ran(shown),
@@ -277,8 +280,8 @@ def _verdict(measured: Measured | None, *, repeatable: bool) -> dict[str, Any]:
     """Return the headline, its terms, why to doubt it, and further remarks on both lanes."""
     if measured is None:
         return {
-            "figure": UNKNOWN,
-            "meaning": "speed-up: assisted ÷ standard",
+            "figure": "",
+            "meaning": "",
             "runs": "",
             "terms": None,
             "repeatable": False,

@@ -195,5 +195,5 @@ def test_strip_and_history_name_the_speedup_that_the_page_shows(visit, url):
     speedup = page.locator("#runs label").inner_text().split(" · ")[-1]
     assert figure in speedup
     page.goto(f"{url}history")
-    title = f"{shown} and 1 more on fake-target, {speedup}: Compare TCP and UDP."
+    title = f"{speedup}, {shown} and 1 more: Compare TCP and UDP. · fake-target"
     page.locator("#history a", has_text=title).first.wait_for()

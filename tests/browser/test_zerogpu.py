@@ -60,7 +60,7 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
 
     spaces.refusal = "You have exceeded your free ZeroGPU quota (50s requested vs. 12s left). Try again in 3:20:00."
     page.locator("#run").click()
-    page.locator("#status", has_text="12s left). Try again in 3:20:00. Log in").wait_for()
+    page.locator("#status", has_text="12 s of your GPU time at Hugging Face are left").wait_for()
     spaces.refusal = ""
 
     page.locator("#run").click()

@@ -148,7 +148,7 @@ def test_values_that_no_component_takes_are_answered_without_a_traceback(logged,
 
 
 def test_a_page_that_is_older_than_the_program_is_to_be_reloaded(client):
-    assert "Reload it." in ended(client, "older", [("stream", [["two of", "its values"]], {})])
+    assert "Reload it." in ended(client, "older", [("stream", [["two of", "its values"], ""], {})])
 
 
 def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):

@@ -143,6 +143,43 @@ def test_a_closed_generator_stops_its_run():
     assert stopped.wait(5)
 
 
+def test_a_tab_that_is_loaded_anew_finds_its_run_with_all_rounds_and_stops_it(monkeypatch):
+    emitted, stopped = threading.Event(), threading.Event()
+    events = fakes.handlers(PAIRS, endless(emitted, stopped))
+    updates = driven(events.stream("before", asked(), tab="mine"))
+    while not emitted.is_set():
+        next(updates)
+    events.leave("another's")
+    again = driven(events.rejoin("after", tab="mine"))
+    stage, _ = next(again)
+    assert stage["lanes"][0]["log"] and not stopped.is_set()
+    assert (
+        list(driven(events.rejoin("a stranger", tab="guessed"))) == list(driven(events.rejoin("nobody", tab=""))) == []
+    )
+    updates.close()
+    assert not stopped.wait(0.2), "it is read again"
+    events.stop("after")
+    stage, shown = last(again)
+    assert stopped.is_set() and shown.pair and "Stopped after" in stage["status"]["text"]
+
+    emitted.clear()
+    stopped.clear()
+    monkeypatch.setattr(turns, "RETURNS_S", 0.01)
+
+    async def leave() -> None:
+        updates = events.stream("before", asked(), tab="closed")
+        async for _ in updates:
+            if emitted.is_set():
+                break
+        await updates.aclose()
+        assert events.turns.of_tab("closed"), "it waits for its tab"
+        while events.turns.of_tab("closed"):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(leave())
+    assert stopped.wait(5), "which does not come"
+
+
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
     events = fakes.handlers(PAIRS, endless(emitted, stopped))

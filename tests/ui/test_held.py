@@ -60,7 +60,7 @@ def test_a_round_is_held_three_times(serve, monkeypatch, tmp_path):
     async def visit() -> dict[str, int]:
         async with arriving(url) as arrive:
             visitor = arrive()
-            await within(ends(visitor, "stream", [[*ASK, *[""] * len(SERVERS)]]))
+            await within(ends(visitor, "stream", [[*ASK, *[""] * len(SERVERS)], ""]))
             sampling = ["fake", "", *[0] * (len(RecommendedSampling.CONTROLS) - 2)]
             await within(ends(visitor, "finish", [None, None, None, sampling, 0]))
             return await asyncio.to_thread(held, tmp_path)

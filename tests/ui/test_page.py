@@ -70,12 +70,12 @@ def test_a_press_on_run_is_four_events(blocks):
     for event in ("submit", "option_select"):
         assert len(chained([it for it in events if (ids["stage"], event) in map(tuple, it["targets"])])) <= 5
     finished = [it for it in events if it["api_name"].startswith("finish")]
-    assert len(finished) == 6 and not any(it["trigger_only_on_success"] for it in finished)
+    assert len(finished) == 7 and not any(it["trigger_only_on_success"] for it in finished)
 
 
 def gathered(blocks: gr.Blocks, event: Any) -> list[Any]:
-    """What the browser gathers into an event's only input, which is the first that it fills."""
-    return next(it.inputs for it in blocks.fns.values() if it.js and it.outputs[:1] == event.inputs)
+    """What the browser gathers into an event's first input, which is the first that it fills."""
+    return next(it.inputs for it in blocks.fns.values() if it.js and it.outputs[:1] == event.inputs[:1])
 
 
 def test_a_new_session_searches_the_disk_for_no_chart_library(blocks, monkeypatch):

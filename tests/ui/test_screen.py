@@ -90,7 +90,7 @@ def test_a_run_that_was_cut_off_keeps_what_it_has():
 def test_a_finished_run_has_a_verdict_and_details():
     comparison = fakes.comparison(tokens=30)
     screen = Screen()
-    assert screen.value()["verdict"]["figure"] == "–"
+    assert screen.value()["verdict"]["figure"] == ""
     screen.load(comparison)
     verdict = screen.value()["verdict"]
     assert verdict["figure"].endswith("×") and verdict["sentences"][0].startswith("Identical output")

@@ -66,7 +66,7 @@ def test_no_address_that_a_visitor_names_is_connected_to(client):
         for event in config["dependencies"]:
             data = [lured(kinds[it], listener.url) for it in event["inputs"]]
             if event["api_name"] in ("stream", "stream_every", "accept"):
-                data = [[*ASKED.values.values(), *[listener.url] * len(SERVERS)]]
+                data = [[*ASKED.values.values(), *[listener.url] * len(SERVERS)], ""]
             if not event["backend_fn"] or listener.url not in str(data):
                 continue
             sent.append(event["api_name"])

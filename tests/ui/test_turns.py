@@ -38,7 +38,7 @@ async def within(answer: Awaitable[Any]) -> Any:
 
 async def waits(visitor: Visitor, waiting: asyncio.Event) -> None:
     """Presses Run; `waiting` is set once the run has something to tell."""
-    await visitor.join("stream", [[*ASK, *[""] * len(SERVERS)]])
+    await visitor.join("stream", [[*ASK, *[""] * len(SERVERS)], ""])
     seen = 0
     async for message in visitor.messages():
         seen += message["msg"] == "process_generating"

@@ -39,6 +39,7 @@ from tests.ui.driven import driven
 from tests.ui.test_events import asked, last
 
 PAIRS = {"fake": fakes.PAIR}
+WORK = Compare([Lane("Standard", "t"), Lane("Assisted", "t", "ngram")], Request("p", max_new_tokens=128))
 
 
 @pytest.fixture
@@ -153,14 +154,26 @@ def test_a_visitor_without_quota_is_told_what_to_do(spaces):
     stage, shown = last(events().stream("mine", asked()))  # outside of a request, where nobody has a quota
     assert shown is None and stage["status"]["kind"] == "error"
     assert "GPU limit" in stage["status"]["text"]
-    with pytest.raises(gr.Error, match="Log in"):
+    with pytest.raises(gr.Error, match="Sign in"):
         asyncio.run(events().compare("mine", asked()))
 
 
 @pytest.mark.parametrize("title", [*zerogpu.SAID, "ZeroGPU worker error"])
 def test_every_refusal_has_a_sentence_that_says_what_to_do(title):
-    said = zerogpu._in_words(gr.Error(zerogpu.ABORTED, title=title))
+    said = zerogpu._in_words(gr.Error(zerogpu.ABORTED, title=title), WORK)
     assert isinstance(said, zerogpu.PlaygroundError) and str(said).endswith(".") and len(str(said).split(". ")) > 1
+
+
+def test_a_quota_that_is_used_up_says_what_it_leaves_and_asks_only_strangers_to_sign_in():
+    message = "You have exceeded your {}ZeroGPU quota ({}s requested vs. {}s left). Try again in 3:20:00."
+    asked = zerogpu.seconds(WORK)
+    for account, left, fits in (("", asked - 4, True), ("free ", 12, False)):
+        said = str(
+            zerogpu._in_words(gr.Error(message.format(account, asked, left), title="ZeroGPU quota exceeded"), WORK)
+        )
+        assert f"{left} s of your GPU time at Hugging Face are left, and this run asks for {asked} s." in said
+        assert ("of these tokens fits" in said) == fits and ("Sign in" in said) == (account == "")
+        assert "ait 3:20:00 hours" in said and "duplicate the Space" in said
 
 
 def test_models_off_the_list_and_compiled_lanes_are_refused_in_words(spaces):

@@ -241,10 +241,10 @@ def test_a_title_has_the_speedup_of_the_lane_that_is_shown():
         for s, name in ((0.3, "Slow"), (0.2, "Fast"))
     )
     comparison = Comparison((plain, slow, fast))
-    assert headline.title(comparison, "Fast") == "Fast and 1 more on t, 1.50× (n = 1): a prompt"
-    assert headline.title(comparison, "Slow") == "Slow and 1 more on t, ≈ 1.00× (n = 1): a prompt"
+    assert headline.title(comparison, "Fast") == "1.50× (n = 1), Fast and 1 more: a prompt · t"
+    assert headline.title(comparison, "Slow") == "≈ 1.00× (n = 1), Slow and 1 more: a prompt · t"
     again = dataclasses.replace(comparison, repeats=((plain, fast_as(slow, fast), fast),) * 2)
-    assert headline.title(again, "Slow").startswith("Slow and 1 more on t, 1.50× (1."), "the run that the page shows"
+    assert headline.title(again, "Slow").startswith("1.50× (1."), "the run that the page shows"
 
 
 def fast_as(lane, other):

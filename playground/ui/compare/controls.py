@@ -148,6 +148,7 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         for name in dict.fromkeys((*FIRST, *ANSWER, *DRAFTING, "compiled")):
             if not SETTINGS[name].text and name not in ("prompt", "drafter", "chat_template"):
                 made[name] = control(name, default.defaults.get(name), most.get(name, float("inf")))
+    made["prefix_cache"].visible = not access.public  # strangers share none, see `Access.alone`
     made["system"].render()
     made["chat_template"] = control("chat_template")
     with gr.Row(elem_classes="controls"):

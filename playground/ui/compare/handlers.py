@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import pickle
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from playground.experiments.session import Session
 from playground.experiments.work import Compare, Repeat, Work
 from playground.format import gigabytes
 from playground.hosting.access import Access, visitor
-from playground.hosting.turns import Reader, Turns
+from playground.hosting.turns import Reader, Turn, Turns
 from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
@@ -71,13 +72,38 @@ def check_fit(pair: Pair, fit: Fit, agreed: float) -> None:
 
 
 BackendFor = Callable[[Pair], Backend]
+NOT_RUN = "These settings have no result here yet. Press Run: both lanes then fill in."
 UNREAD = "Nobody reads what this session is sent. Reload the page."
 REPEATS = 3
 READERS = 4  # threads that read what was asked for
 
-Ready = tuple[Pair, Screen, Work]  # to be run
+Ready = tuple[Pair, Callable[[], Screen], Work]  # to be run; the second makes the stage on which it begins
 Elsewhere = Callable[[Pair, Work, Watch], None]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Going:
+    """What a tab that is loaded anew has to know of its run.
+
+    Attributes:
+        fresh: makes the stage on which the run begins.
+        name: its id in the history.
+        before: the run to show again if this one has no result.
+        began: when its reader's wait began, by `time.monotonic`.
+    """
+
+    pair: Pair
+    work: Work
+    fresh: Callable[[], Screen]
+    name: str
+    before: Shown | None
+    began: float
+
+    def screen(self) -> Screen:
+        screen = self.fresh()
+        screen.began, screen.repeatable, screen.goes_on = self.began, False, False
+        return screen
 
 
 @dataclass(frozen=True)
@@ -142,6 +168,7 @@ class Handlers:
         every: bool = False,
         agreed: float = LARGE,
         address: str = "",
+        tab: str = "",
     ) -> AsyncGenerator[Named, None]:
         """Runs one comparison. Yields the stage's value as it changes, and at last the comparison that is shown (None
         without one).
@@ -152,6 +179,7 @@ class Handlers:
             every: whether to run a lane for each drafter.
             agreed: the largest download without another question, in bytes.
             address: the browser's IP address.
+            tab: the secret name of the browser's tab, which finds the run again; see `rejoin`.
         """
 
         async def read() -> Ready:
@@ -160,9 +188,9 @@ class Handlers:
                 self._access.check_servers()
             local = lanes if len(servers.urls) < 2 else []
             work = Compare(local, request, skip=every, servers=replace(servers, lookahead=lanes[-1].lookahead))
-            return pair, _waiting(work), work
+            return pair, partial(_waiting, work), work
 
-        return self._stream(session, read, agreed, address)
+        return self._stream(session, read, agreed, address, tab)
 
     def accept(
         self,
@@ -171,25 +199,28 @@ class Handlers:
         servers: Servers = NONE,
         *,
         address: str = "",
+        tab: str = "",
     ) -> AsyncGenerator[Named, None]:
         """Runs the comparison after the user has agreed to the offered download, like `stream`. A larger download needs
         a new agreement."""
         offer = self._offers.pop(session, Offer(LARGE, every=False))
-        return self.stream(session, asked, servers, every=offer.every, agreed=offer.size, address=address)
+        return self.stream(session, asked, servers, every=offer.every, agreed=offer.size, address=address, tab=tab)
 
-    def repeat(self, session: str, shown: Shown | None, *, address: str = "") -> AsyncGenerator[Named, None]:
+    def repeat(
+        self, session: str, shown: Shown | None, *, address: str = "", tab: str = ""
+    ) -> AsyncGenerator[Named, None]:
         """Runs all lanes again, interleaved. Yields like `stream`."""
         if shown is None or shown.pair is None:
             raise _nothing_shown()
-        ready = shown.pair, shown.screen(), Repeat(shown.comparison, REPEATS)
+        ready = shown.pair, shown.screen, Repeat(shown.comparison, REPEATS)
 
         async def read() -> Ready:
             return ready
 
-        return self._stream(session, read, address=address, name=shown.id)
+        return self._stream(session, read, address=address, tab=tab, name=shown.id)
 
     def turn(
-        self, session: str, shown: Shown | None, message: str, *, address: str = ""
+        self, session: str, shown: Shown | None, message: str, *, address: str = "", tab: str = ""
     ) -> AsyncGenerator[Named, None]:
         """Adds a turn with this message to the conversation that is shown, in its two lanes. Yields like `stream`. Both
         lanes get the baseline's answer as their history."""
@@ -206,9 +237,9 @@ class Handlers:
                 request = await to_thread.run_sync(self._next, measured.base, message, limiter=self._readers)
                 await self._read_grammar(request)
             work = Compare([measured.base.lane, measured.ours.lane], request, baseline=measured.base.lane.name)
-            return pair, _waiting(work), work
+            return pair, partial(_waiting, work), work
 
-        return self._stream(session, read, address=address, before=shown)
+        return self._stream(session, read, address=address, tab=tab, before=shown)
 
     def _next(self, last: Trace, message: str) -> Request:
         request = last.request.next_turn(metrics.answered(last), message)
@@ -238,40 +269,59 @@ class Handlers:
 
     async def _stream(
         self, session: str, read: Callable[[], Awaitable[Ready]], agreed: float = float("inf"), address: str = "",
-        name: str = "", before: Shown | None = None,
+        tab: str = "", name: str = "", before: Shown | None = None,
     ) -> AsyncGenerator[Named, None]:  # fmt: skip
-        """Runs what `read` returns. `name`: the run's name, if it has one. `before`: the run to show again if this one
+        """Runs what `read` returns. `name`: the run's id, if it has one. `before`: the run to show again if this one
         has no result."""
+        began = time.monotonic()
         try:
-            pair, screen, work = await read()
+            pair, fresh, work = await read()
+            going = Going(pair, work, fresh, name or new_id(), before, began)
+            yield {"stage": going.screen().packed()}
+            act = partial(self._decoding, pair, work, agreed=agreed)
+            here = self._decoding.elsewhere is None
+            turn = self.turns.start(session, address, act, device=here, tab=tab, about=going)
         except PlaygroundError as problem:
             screen = self._screen(before) if before else Screen()
             screen.end(self._access.told(str(problem)))
             yield {"stage": screen.packed()}
             return
+        async with aclosing(self._drawn(session, address, going, turn)) as updates:
+            async for update in updates:
+                yield update
+
+    async def rejoin(self, session: str, *, tab: str, address: str = "") -> AsyncGenerator[Named, None]:
+        """Shows the run again that a tab started before it was loaded anew; nothing if it was given up."""
+        if turn := self.turns.of_tab(tab):
+            async with aclosing(self._drawn(session, address, turn.about, turn)) as updates:
+                async for update in updates:
+                    yield update
+
+    async def _drawn(self, session: str, address: str, going: Going, turn: Turn | None) -> AsyncGenerator[Named, None]:
+        """Yields the stage as a run changes it, and at last the comparison that is shown. `turn`: None for a run that
+        was stopped before it began."""
+        screen, before, error = going.screen(), going.before, ""
 
         def taken(batch: Sequence[Event]) -> Named:
             for event in batch:
                 screen.take(self._told(event))
             return {"stage": screen.packed()}
 
-        error = ""
-        screen.repeatable = screen.goes_on = False
-        yield {"stage": screen.packed()}
         try:
-            async with aclosing(self._run(session, address, pair, work, agreed)) as batches:
+            async with aclosing(self.turns.follow(turn, session, address) if turn else _nothing()) as batches:
                 async for batch in batches:
                     yield await to_thread.run_sync(taken, batch)
         except LargeDownload as problem:
             error, screen.download = self._access.told(str(problem)), problem.size
-            self._offers[session] = Offer(problem.size, every=isinstance(work, Compare) and work.skip)
+            self._offers[session] = Offer(problem.size, every=isinstance(going.work, Compare) and going.work.skip)
         except PlaygroundError as problem:
             error = self._access.told(str(problem))
+        name = going.name
         if before and screen.comparison is None:
             screen, name = self._screen(before), before.id
             screen.status = Status("Stopped before a lane had output. The conversation is as it was.")
         screen.end(error)
-        shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
+        shown = Shown(screen.comparison, screen.chosen, going.pair, name) if screen.comparison else None
         screen.repeatable = screen.goes_on = shown is not None and shown.repeatable
         drawn = {"stage": await to_thread.run_sync(screen.packed)}
         # Without a round the page goes on showing what it showed before.
@@ -324,11 +374,10 @@ class Handlers:
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
         return drawn | prefill.updates(values, self._pairs)
 
-    def unopened(self, problem: str) -> dict[str, Any]:
-        """Returns the stage of an address whose run cannot be shown."""
-        screen = Screen()
-        screen.end(self._access.told(problem))
-        return screen.packed()
+    def asked(self, problem: str = "") -> Named:
+        """Shows what an address asks for that names no run, or one that cannot be shown: why, and no other run."""
+        status = Status(self._access.told(problem), "error") if problem else Status(NOT_RUN)
+        return {"stage": Screen.alone(status).packed(), "shown": None, **self.finish(None)}
 
     def restore(self, shown: Shown | None) -> Named:
         """Shows a run of this session again, with its prompt and settings."""
@@ -345,7 +394,8 @@ class Handlers:
         """
         try:
             pair, lanes, request = await self._resolved(session, address, asked)
-            async with aclosing(self._run(session, address, pair, Compare(lanes, request))) as batches:
+            act, here = partial(self._decoding, pair, Compare(lanes, request)), self._decoding.elsewhere is None
+            async with aclosing(self.turns.run(session, address, act, device=here)) as batches:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
@@ -362,13 +412,6 @@ class Handlers:
             case LaneSkipped():
                 return replace(event, reason=self._access.told(event.reason))
         return event
-
-    def _run(
-        self, session: str, address: str, pair: Pair, work: Work, agreed: float = LARGE
-    ) -> AsyncGenerator[list[Event], None]:
-        """Returns what `Turns.run` yields. `agreed`: see `Decoding`."""
-        act = partial(self._decoding, pair, work, agreed=agreed)
-        return self.turns.run(session, address, act, device=self._decoding.elsewhere is None)
 
     async def _resolved(
         self, session: str, address: str, options: CompareOptions, *, every: bool = False
@@ -425,6 +468,12 @@ class Handlers:
 def _nothing_shown() -> gr.Error:
     """Returns the error for a run that was dropped, and for programs that send events which no page sends."""
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
+
+
+async def _nothing() -> AsyncGenerator[list[Event], None]:
+    """Yields no events."""
+    return
+    yield
 
 
 def _waiting(work: Compare) -> Screen:

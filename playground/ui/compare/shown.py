@@ -40,7 +40,7 @@ class Screen(Stage):
         super().__init__(state, lanes)
         self._traces: dict[str, Trace] = {}  # of the lanes that have finished, by name
         self._limit = limit
-        self._began = time.monotonic()  # when the reader's wait began
+        self.began = time.monotonic()  # when the reader's wait began
 
     def value(self) -> dict[str, Any]:
         running = self._running()
@@ -72,7 +72,10 @@ class Screen(Stage):
                 self.skipped.append(f"{event.lane.name}: {event.reason}")
             case Finished():
                 self.finish(event.comparison)
-                self.status = Status(facts.done(event.comparison, time.monotonic() - self._began))
+                found = metrics.measured(event.comparison, self.chosen)
+                stopped = "stopped" in (found.base.finish, found.ours.finish)
+                done = facts.done(event.comparison, time.monotonic() - self.began)
+                self.status = Status(facts.stopped(found) if stopped else done)
                 self.replay = "once"
 
     @classmethod
@@ -84,7 +87,14 @@ class Screen(Stage):
         screen.status = Status()
         where = facts.environment_line(environment)
         screen.banner = f"Recorded run: {where}, {environment.created[:10]}."
-        screen.replay = "loop"
+        screen.replay, screen.kind = "loop", "recorded"
+        return screen
+
+    @classmethod
+    def alone(cls, status: Status) -> Screen:
+        """Returns a stage with this sentence, on which nothing of what was shown before stays."""
+        screen = cls()
+        screen.status, screen.kind = status, "alone"
         return screen
 
     def opened(self, comparison: Comparison, source: str) -> None:
@@ -195,12 +205,14 @@ class Held:
 class Shown:
     """A comparison that a page shows. `held`: the comparison, or the place of a trace from a file. `chosen`: the name
     of the lane that is compared with the baseline. `pair`: the pair that ran it on this page, with which it can run
-    again; None for a trace from a file. `id`: its id in the history, which a repeat does not change."""
+    again; None for a trace from a file. `id`: its id in the history, which a repeat does not change. `link`: the query
+    of the shared link that opened it; "" without one."""
 
     held: Comparison | Held
     chosen: str
     pair: Pair | None = None
     id: str = field(default_factory=new_id)
+    link: str = ""
 
     @property
     def comparison(self) -> Comparison:
@@ -241,10 +253,7 @@ DAY_MINUTES = 24 * 60
 
 def strip() -> gr.Radio:
     """Returns the strip of the session's last runs."""
-    return gr.Radio(
-        [], label="Last runs", info="click to reopen", visible=False,
-        elem_id="runs",
-    )  # fmt: skip
+    return gr.Radio([], label="Last runs", visible=False, elem_id="runs")
 
 
 def added(runs: Sequence[Shown], shown: Shown | None) -> list[Shown]:

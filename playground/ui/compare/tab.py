@@ -21,6 +21,7 @@ from playground.hosting.turns import address_of
 from playground.models.store import ModelStore
 from playground.presets import Pair, Prompt
 from playground.settings import SETTINGS
+from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare import controls, prefill, rendered, why
 from playground.ui.compare import shown as last_runs
@@ -60,6 +61,7 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
     parts["shown"], parts["kept"] = gr.State(), gr.State([])
     parts["message"] = gr.State("")  # of the turn that is being added
     parts["saved"] = gr.Textbox(visible=False)  # the id of the run that the history has kept
+    parts["tab"] = gr.Textbox(visible=False)  # the secret name of the browser's tab
     return parts
 
 
@@ -136,12 +138,11 @@ def wire(
     stage = parts["stage"]
     looks = [stage.select, parts["open"].upload, parts["strip"].input]
     folds = why.wire(parts["shown"], pairs, looks, parts["every"], parts["details"])
-    owner, minutes, linked = _wire_history(page, parts, events, past, pairs)
+    owner, minutes, linked = _wire_history(page, parts, events, past, pairs, default)
     _wire_runs(parts, events, past, pairs, waiting, models, folds, owner, minutes)
     chosen, looked = _wire_selection(page, parts, events)
     fills = [*looked, linked]
     why.renew([chosen, *fills])
-    _wire_address(page, parts, pairs, default)
     rendered.wire(parts["menu"], [it.then for it in fills], controls.inputs(parts), pairs)
     parts["files"].render()
     models.wire(page)
@@ -158,7 +159,7 @@ def _wire_runs(
     owner: gr.State,
     minutes: gr.JSON,
 ) -> None:
-    """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn.
+    """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn; and a run that goes on after a reload.
 
     A press is four events: the browser gathers the controls, clears the last results and turns the buttons off; the
     server streams the run, and then says all that follows it; the browser turns the buttons on again. Each comes after
@@ -174,17 +175,11 @@ def _wire_runs(
 
     handler = partial(_streaming, events, fill)
 
-    def stream(session: str, address: str, values: Any, **how: Any) -> Updates:
-        return events.stream(session, *controls.typed(settings.read(values)), address=address, **how)
+    def stream(session: str, values: Any, **how: Any) -> Updates:
+        return events.stream(session, *controls.typed(settings.read(values)), **how)
 
-    def accept(session: str, address: str, values: Any) -> Updates:
-        return events.accept(session, *controls.typed(settings.read(values)), address=address)
-
-    def repeat(session: str, address: str, shown: Shown | None) -> Updates:
-        return events.repeat(session, shown, address=address)
-
-    def turn(session: str, address: str, shown: Shown | None, message: str) -> Updates:
-        return events.turn(session, shown, message, address=address)
+    def accept(session: str, values: Any, **how: Any) -> Updates:
+        return events.accept(session, *controls.typed(settings.read(values)), **how)
 
     def finish(owner: str, shown: Shown | None, runs: list[Shown], gathered: Any, minutes: float) -> Filled:
         ran = shown if shown and shown.pair else None  # where the run could not start, something else is still shown
@@ -192,7 +187,7 @@ def _wire_runs(
         return fill({**events.finish(shown), **kept, **models.after_run(gathered)})
 
     idle = of("run", "every", "open", "strip")
-    begin, begin_again = _begin(parts, settings, sampling, pairs, idle, folds)
+    begin, begin_again, begin_rejoining = _begin(parts, settings, sampling, pairs, idle, folds)
     buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
     end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
     outcome = of(*OUTCOME, "kept", "strip", "saved", "pair", "model", *sampling.LINE)
@@ -204,9 +199,11 @@ def _wire_runs(
         (picked.success, begin, run, settings.input),
         (parts["every"].click, begin, every, settings.input),
         (stage.download, begin, handler("accept", accept), settings.input),
-        (stage.retry, begin_again, handler("repeat", repeat), shown),
-        (written.success, begin, handler("turn", turn), [shown, parts["message"]]),
+        (stage.retry, begin_again, handler("repeat", events.repeat), shown),
+        (written.success, begin, handler("turn", events.turn), [shown, parts["message"]]),
+        (stage.rejoin, begin_rejoining, handler("rejoin", events.rejoin), []),
     ):
+        inputs = [*(inputs if isinstance(inputs, list) else [inputs]), parts["tab"]]
         streamed = press(**first, **QUIET).then(then, inputs, of("stage", "shown", "stop"), **waiting, **PRIVATE)
         given = [owner, shown, parts["kept"], sampling.chosen.input, minutes]
         finished = streamed.then(finish, given, outcome, js=ZONE, **PRIVATE)
@@ -216,12 +213,12 @@ def _wire_runs(
 def _streaming(
     events: Handlers, fill: Callable[[Named], Filled], name: str, start: Callable[..., Updates]
 ) -> Callable[..., AsyncGenerator[Filled, None]]:
-    """Returns an event handler of this name. It yields what `start` does for a browser session, its address and the
-    event's inputs."""
+    """Returns an event handler of this name. It yields what `start` does for a browser session and the event's inputs;
+    the last input is the name of the browser's tab."""
 
-    async def stream(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
-        session = str(request.session_hash)
-        updates = start(session, address_of(request), *values)
+    async def stream(request: gr.Request, *inputs: Any) -> AsyncGenerator[Filled, None]:
+        session, (*values, tab) = str(request.session_hash), inputs
+        updates = start(session, *values, tab=tab or "", address=address_of(request))
         events.begin(session)
         yield fill({"stop": gr.update(interactive=True)})
         async with aclosing(updates):
@@ -248,9 +245,9 @@ def _begin(
     pairs: Mapping[str, Pair],
     idle: Sequence[Any],
     folds: Mapping[str, list[Any]],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments of the event with which the browser answers a press, for a new run and for a repeat. A
-    repeat leaves the results until there are better ones.
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Returns the arguments of the event with which the browser answers a press: for a new run, for a repeat, and for a
+    run that is found again. A repeat leaves the results until there are better ones.
 
     Args:
         idle: buttons that cannot be pressed while a run lasts.
@@ -265,14 +262,19 @@ def _begin(
     outputs, updates = in_browser(cleared)
     names, known = [*SETTINGS], json.dumps(prefill.defaults(pairs))
     chosen = ", ".join(f"values[{names.index(name)}]" for name in sampling.CONTROLS)
-    begin = f"""(...values) => {{
-      {rendered.SCRIPT}.showAddress(values.slice(0, {len(names)}), {known});
-      return [values, [{chosen}], ...{updates}];
-    }}"""
+
+    def begin(act: str) -> dict[str, Any]:
+        js = f"""(...values) => {{
+          {rendered.SCRIPT}.{act}(values.slice(0, {len(names)}), {known});
+          return [values, [{chosen}], ...{updates}];
+        }}"""
+        return {"fn": None, "inputs": settings.controls, "outputs": gathered, "js": js}
+
     gathered = [settings.input, sampling.chosen.input, *outputs]
-    outputs, updates = in_browser(off)
-    again = {"fn": None, "inputs": None, "outputs": outputs, "js": f"() => {updates}"}
-    return {"fn": None, "inputs": settings.controls, "outputs": gathered, "js": begin}, again
+    outputs_again, updates_again = in_browser(off)
+    js = f"() => {{ {rendered.SCRIPT}.goesOn(true); return {updates_again}; }}"
+    again = {"fn": None, "inputs": None, "outputs": outputs_again, "js": js}
+    return begin("showAddress"), again, begin("follow")
 
 
 def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:
@@ -308,9 +310,10 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
 
 
 def _wire_history(
-    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair]
+    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair], default: Pair
 ) -> tuple[gr.State, gr.JSON, Dependency]:
-    """What the page shows from the start: a recorded run, or the comparison that its address names.
+    """What the page shows from the start: a recorded run, the comparison or the settings that its address names, or the
+    run that went on when it was loaded anew.
 
     Returns:
         The owner of the page's history; a component that ZONE fills with what the browser's clock is ahead of UTC, in
@@ -324,16 +327,23 @@ def _wire_history(
     first, shared = Shown(recorded.comparison, recorded.chosen), rendered.shared(recorded.comparison, pairs)
 
     def of_address(owner: str, request: gr.Request) -> Filled:
+        query, problem = dict(request.query_params), ""
         try:
-            found = past.linked(owner, dict(request.query_params))
-        except PlaygroundError as problem:
-            return fill({"stage": events.unopened(str(problem))})
-        source = "a link" if "shared" in request.query_params else "the history"
-        if not found:
-            return gr.skip()
-        drawn = events.show(found, source, own=True)
-        name = request.query_params.get("id")  # which it keeps where it is shared
-        drawn["shown"] = replace(drawn["shown"], id=name) if name else drawn["shown"]
+            if found := past.linked(owner, query):
+                return opened(found, query)
+        except PlaygroundError as error:
+            problem = str(error)
+        values, ignored = prefill.from_address(query, pairs, default)
+        if ignored:
+            gr.Warning(html.escape(ignored))  # which takes HTML
+        asked = events.asked(problem) if problem or query.keys() & {"pair", "prompt"} else {}
+        return fill({**prefill.updates(values, pairs), **asked})
+
+    def opened(found: Comparison, query: Mapping[str, str]) -> Filled:
+        shared, name = query.get("shared"), query.get("id")
+        drawn = events.show(found, "a link" if shared else "the history", own=True)
+        link = {"link": f"shared={shared}"} if shared else {"id": name}
+        drawn["shown"] = replace(drawn["shown"], **link)
         return {**fill(drawn), linked: drawn["shown"].id}
 
     def _keep_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
@@ -349,6 +359,8 @@ def _wire_history(
     whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
     back = known.then(of_address, owner, [*whole, linked], **PRIVATE)
     back.success(_keep_opened, [parts["kept"], shown, linked, minutes], of("kept", "strip"), js=ZONE, **PRIVATE)
+    named = back.then(None, None, parts["tab"], js=f"() => {rendered.SCRIPT}.nameOfTab()", **PRIVATE)
+    named.then(None, None, None, js=f"() => {rendered.SCRIPT}.lookForRun()", **PRIVATE)
     link = gr.Textbox(visible=False)  # what the address of a shared run asks for
 
     def share_run(owner: str, shown: Shown | None) -> str:
@@ -368,18 +380,6 @@ def _wire_history(
     copied = f"(query) => {rendered.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
     return owner, minutes, back
-
-
-def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], default: Pair) -> None:
-    """Fills the controls from the page's address."""
-
-    def fill(request: gr.Request) -> Filled:
-        values, ignored = prefill.from_address(dict(request.query_params), pairs, default)
-        if ignored:
-            gr.Warning(html.escape(ignored))  # which takes HTML
-        return filled(parts, prefill.updates(values, pairs))
-
-    page.load(fill, None, controls.inputs(parts), **PRIVATE)
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:

@@ -53,6 +53,11 @@ class Experiments:
         self._session, self._access = session, access
 
     @property
+    def refusal(self) -> str:
+        """Why there are no experiments here; "" where there are."""
+        return REFUSED if self._access.public else ""
+
+    @property
     def session(self) -> Session:
         """The session, to start, resume and stop experiments.
 

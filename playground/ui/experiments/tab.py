@@ -43,6 +43,9 @@ def build(
             none).
     """
     gr.HTML(f"<h1>{kind.label}</h1><p>{kind.intro}</p>", elem_classes="intro")
+    if experiments.refusal:
+        gr.HTML(panels.note(experiments.refusal), elem_id="refused")
+        return
     made = controls.lay_out(kind, models)
     carried = gr.JSON(visible=False)
 
