@@ -408,7 +408,8 @@ def test_a_tab_that_is_loaded_anew_finds_its_run_and_stop_says_how_far_both_lane
     assert page.locator("#prompt textarea").input_value() == "Compare TCP and UDP."
     assert not page.locator("#banner").is_visible() and "old" not in page.locator("#stage").get_attribute("class")
     page.locator("#stop").click()
-    page.locator("#status", has_text=re.compile(r"Stopped after \d+ tokens\. Both lanes compared so far: \d")).wait_for()
+    far = re.compile(r"Stopped after \d+ tokens\. Both lanes compared so far: \d")
+    page.locator("#status", has_text=far).wait_for()
     page.locator("#run:enabled").wait_for()
     figure = page.locator("#verdict .figure").inner_text()
     ask(page, "")
