@@ -24,8 +24,8 @@ export function panelInputOn(tokens) {
   panel.addEventListener("click", (event) => {
     const span = within(event, ".tok");
     if (!span) return;
-    tokens.moveTo(span);
     tokens.choose(span);
+    tokens.moveTo(span); // after the panel of its round is there, which the tip leaves room for
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {

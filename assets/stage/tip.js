@@ -42,7 +42,8 @@ export function hideTip() {
 }
 
 /**
- * Puts a fixed box below `node`, or above it where there is more room, never over it, and wholly in the window.
+ * Puts a fixed box below `node`, or above it where there is more room, never over it, and wholly in the window, above the
+ * panel of a round.
  * @param {HTMLElement} box
  * @param {Element} node
  */
@@ -51,12 +52,14 @@ export function putBeside(box, node) {
   const rects = [...node.getClientRects()];
   const top = Math.min(...rects.map((rect) => rect.top));
   const bottom = Math.max(...rects.map((rect) => rect.bottom));
-  const below = innerHeight - bottom - 2 * gap;
+  const panel = document.querySelector(".round-panel:not([hidden])");
+  const floor = Math.min(innerHeight, panel?.getBoundingClientRect().top ?? innerHeight);
+  const below = floor - bottom - 2 * gap;
   const above = top - 2 * gap;
   box.style.maxHeight = "";
   const under = box.offsetHeight <= below || below >= above;
   box.style.maxHeight = `${Math.max(under ? below : above, 120)}px`;
   const wide = document.documentElement.clientWidth - box.offsetWidth - gap;
   box.style.left = `${Math.max(gap, Math.min(rects[rects.length - 1].left, wide))}px`;
-  box.style.top = `${under ? Math.min(bottom + gap, innerHeight - 120 - gap) : Math.max(gap, top - gap - box.offsetHeight)}px`;
+  box.style.top = `${under ? Math.min(bottom + gap, floor - 120 - gap) : Math.max(gap, top - gap - box.offsetHeight)}px`;
 }

@@ -69,7 +69,9 @@ def test_a_copied_link_opens_the_page_as_it_was_and_runs_nothing(visit):
     assert page.get_by_label("number input for Max new tokens").input_value() == "24"
     assert page.locator("#drafter input").input_value() == "Assistant model"
     page.locator("#status", has_text="Press Run").wait_for()  # nothing is run by itself
-    assert not page.locator("#verdict").is_visible() and not page.locator(".tokens .tok").count(), "nor is another run shown"
+    assert page.locator("#verdict").is_hidden() and page.locator(".tokens .tok").count() == 0, (
+        "nor is another run shown"
+    )
 
 
 def test_a_run_is_kept_in_the_address_and_in_the_strip_and_a_long_prompt_is_left_out(visit):
@@ -200,7 +202,7 @@ def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromiu
     for gone in (link, guessed, own):
         friend.goto(gone)
         friend.get_by_text("private or deleted").wait_for()
-        assert not friend.locator("#verdict").is_visible() and not friend.locator(".tokens .tok").count(), "no other run"
+        assert friend.locator("#verdict").is_hidden() and friend.locator(".tokens .tok").count() == 0, "no other run"
         assert "Not to be read" not in friend.content()
     friend.goto(f"{address}history")
     friend.locator("#history", has_text="Nothing was run yet").wait_for()
