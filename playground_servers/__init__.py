@@ -85,6 +85,9 @@ class SglangServer(VllmServer):
         run.notes.append(MERGED)
         return estimated(chunks, steps, drafted)
 
+    def alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> None:
+        """Returns None: SGLang's log-probabilities in this API are by text, which several tokens may share."""
+
     def software(self) -> tuple[dict[str, str], str | None]:
         return {"sglang": self._info["version"]}, self._info.get("dtype")
 

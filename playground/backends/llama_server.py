@@ -23,7 +23,9 @@ from playground.backends.counters import CounterNames
 from playground.backends.http import Event, Http
 from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
 from playground.backends.server import (
+    BEST,
     UNREPORTED,
+    Alone,
     Piece,
     ServerBackend,
     ServerRun,
@@ -174,6 +176,13 @@ class LlamaServer(ServerBackend):
             end["stop_type"] == "limit" and end["tokens_predicted"] < run.request.max_new_tokens
         )
         run.finish = "context" if context else ENDS[end["stop_type"]]
+
+    def alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> Alone:
+        how = {"n_predict": 1, "stream": False, "n_probs": BEST, "cache_prompt": not fresh}
+        answer = self.http.post("/completion", _body(request, list(ids)) | how)
+        known = answer.get("completion_probabilities") or [{}]
+        best = tuple((it["id"], it["logprob"]) for it in known[0].get("top_logprobs", ()))
+        return Alone(answer["tokens"][0], answer["content"], best)
 
     def software(self) -> tuple[dict[str, str], str | None]:
         return {"llama.cpp": self._props.get("build_info", "unknown")}, self._props.get("model_ftype")

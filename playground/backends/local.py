@@ -185,13 +185,19 @@ class LocalBackend:
         return scoring.placed(runner, sampler, prompt_ids, answer, drafted, grammar_for(request, target))
 
     def near_tie(
-        self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int
+        self,
+        lane: Lane,
+        request: Request,
+        prompt_ids: Sequence[int],
+        answer: Sequence[int],
+        other: int,
+        elsewhere: Mapping[int, float] | None = None,
     ) -> NearTie:
         """Returns how close the choice was between the last token of a greedy answer and another one; see `scoring`."""
         target = self.models(lane).target
         model, grammar = target.model, grammar_for(request, target)
         runners, sampler = (EagerRunner(model), EagerRunner(model)), _sampler(request, target, prompt_ids)
-        return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
+        return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar, elsewhere)
 
     def estimated(self, lane: Lane, request: Request, answer: Message) -> Counts | None:
         """Counts the lane's drafts over a logged answer; None if they cannot be made at all positions at once. See

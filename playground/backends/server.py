@@ -25,6 +25,7 @@ from playground.progress import Progress
 from playground.settings import SETTINGS, default
 from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken, Totals
 
+BEST = 20  # tokens whose log-probabilities are asked for; vLLM reports no more unless it is started so
 WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = "…"
 UNREPORTED = "server"  # the drafter of a server that drafts and does not report how
@@ -33,6 +34,15 @@ WITH_PROMPT = "Its presence and frequency penalty count the prompt's tokens too,
 CACHED = (
     "A request cannot keep this server's prefix cache out: a prompt that it answered before may have a shorter TTFT."
 )
+
+
+class Alone(NamedTuple):
+    """A token that a server drew in a request of its own, for which nothing can be drafted. `best`: the likeliest
+    tokens at its place with their log-probabilities, in order; empty if the server does not report them."""
+
+    id: int
+    text: str
+    best: tuple[tuple[int, float], ...]
 
 
 class Piece(NamedTuple):
@@ -159,6 +169,11 @@ class ServerBackend(ABC):
         for _ in self.run(lane, short).rounds:
             if stopped():
                 break
+
+    def alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> Alone | None:
+        """Returns the next token after `ids`, drawn as the request samples, with the BEST likeliest; None if the server
+        takes no token ids. `fresh`: read all ids in one pass, rather than the last one after cached others."""
+        return None
 
     @abstractmethod
     def software(self) -> tuple[dict[str, str], str | None]:

@@ -23,7 +23,9 @@ from playground.backends.counters import CounterNames, counters
 from playground.backends.http import Http
 from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
 from playground.backends.server import (
+    BEST,
     UNREPORTED,
+    Alone,
     Piece,
     ServerBackend,
     ServerRun,
@@ -185,6 +187,7 @@ class VllmServer(ServerBackend):
     )
 
     min_p_first = counts_past_stop = True
+    _context: int = 2**31  # until a prompt was tokenised
     launch: ClassVar[Launch | None] = Launch(
         "vllm",
         help="vLLM, from the PATH",
@@ -201,6 +204,7 @@ class VllmServer(ServerBackend):
         known = self._counters()
         self.drafter = "none" if known.drafts is None else UNREPORTED
         self._lookahead = len(known.accepted_at) or None
+        self._salt = uuid.uuid4().hex
 
     def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
         """Returns the server's lane. The lookahead is always the server's own."""
@@ -286,6 +290,15 @@ class VllmServer(ServerBackend):
         request = run.request
         plain = request.greedy and not request.penalised and not request.constraint
         return annotated(rounds, known, plain=plain)
+
+    def alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> Alone | None:
+        how = {"stream": False, "max_tokens": 1, "logprobs": BEST, "return_tokens_as_token_ids": True}
+        body = self._body(request, ids) | how | {"cache_salt": uuid.uuid4().hex if fresh else self._salt}
+        del body["stream_options"]
+        (choice,) = self.http.post("/v1/completions", body)["choices"]
+        best = sorted((choice.get("logprobs") or {}).get("top_logprobs", [{}])[0].items(), key=lambda it: -it[1])
+        known = tuple((int(name.partition(":")[2]), logprob) for name, logprob in best[:BEST])
+        return Alone(choice["token_ids"][0], choice["text"], known)
 
     def software(self) -> tuple[dict[str, str], str | None]:
         return {"vllm": self._version}, None

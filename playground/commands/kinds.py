@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         if kind.pair:
             add_models(parser)
         if kind.servers:
-            servers.add_servers(parser)
+            servers.add_servers(parser, alone=kind.alone)
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
         for name, option in options_of(kind.options, "terminal").items():
             group = option.group
@@ -123,10 +123,16 @@ def _decoders(kind: Kind, arguments: argparse.Namespace, varies: str) -> Decoder
     if not kind.pair:
         return None
     if kind.servers and servers.named(arguments):
-        baseline, lane = servers.lanes_of(arguments, varies)
-        return Decoders(f"{lane.target} in {lane.backend}", baseline=baseline, server=lane)
+        *baselines, lane = servers.lanes_of(arguments, varies, alone=kind.alone)
+        pair = _pair(arguments) if kind.alone and (arguments.pair or arguments.target) else None
+        title = f"{lane.target} in {lane.backend}"
+        return Decoders(title, pair, baseline=baselines[0] if baselines else None, server=lane)
+    return Decoders.of(_pair(arguments))
+
+
+def _pair(arguments: argparse.Namespace) -> Pair:
     pair = chosen_pair(arguments)
-    return Decoders.of(pair if arguments.dtype == "auto" else replace(pair, dtype=arguments.dtype))
+    return pair if arguments.dtype == "auto" else replace(pair, dtype=arguments.dtype)
 
 
 def _write(result: Result, title: str, arguments: argparse.Namespace) -> None:

@@ -27,8 +27,10 @@ from playground.settings import default, flag
 UNKNOWN = ("nodes", "confidence_threshold")  # settings that no server accepts
 
 
-def add_servers(parser: argparse.ArgumentParser) -> None:
-    servers = parser.add_argument_group("servers", "instead of a pair: two servers; docs/servers.md")
+def add_servers(parser: argparse.ArgumentParser, *, alone: bool = False) -> None:
+    """Adds the options that name servers. `alone`: whether one is enough."""
+    which = "a server alone, with --pair or --target, or two" if alone else "instead of a pair: two"
+    servers = parser.add_argument_group("servers", f"{which}; docs/servers.md")
     servers.add_argument("--server", metavar="URL", help="the server to compare")
     servers.add_argument("--baseline-server", metavar="URL", help="the same model without speculation")
     add_model_name(servers)
@@ -39,12 +41,13 @@ def named(options: argparse.Namespace) -> bool:
     return bool(options.server or options.baseline_server)
 
 
-def lanes_of(options: argparse.Namespace, over: str = "") -> list[Lane]:
-    """Returns the lanes of both servers, the baseline's first. `over`: the setting whose values are to be compared."""
-    check(bool(options.server and options.baseline_server), "Give both --server and --baseline-server.")
+def lanes_of(options: argparse.Namespace, over: str = "", *, alone: bool = False) -> list[Lane]:
+    """Returns the lanes of both servers, the baseline's first. `over`: the setting whose values are to be compared.
+    `alone`: whether the baseline's may be missing."""
+    check(bool(options.server and (alone or options.baseline_server)), "Give both --server and --baseline-server.")
     check(over not in UNKNOWN, f"No server can be asked for another {over.replace('_', ' ')}. Sweep the lookahead.")
-    lanes, backends = server_lanes([options.baseline_server, options.server], options.model)
-    server = backends[lanes[1].backend]
+    lanes, backends = server_lanes([url for url in (options.baseline_server, options.server) if url], options.model)
+    server = backends[lanes[-1].backend]
     check(
         over != "lookahead" or server.obeys_lookahead,
         f"{server.name} does not draft as many tokens as a request asks for. Start it with each lookahead in turn, and "

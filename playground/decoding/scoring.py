@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -51,6 +51,7 @@ def near_tie(
     answer: Sequence[int],
     other: int,
     grammar: Grammar | None = None,
+    elsewhere: Mapping[int, float] | None = None,
 ) -> NearTie:
     """Compares the last token of the answer, which standard decoding chose, with another one.
 
@@ -59,6 +60,8 @@ def near_tie(
             second in one pass: they differ by rounding alone.
         dtype: the model's dtype.
         grammar: the answer's grammar, at its start.
+        elsewhere: the log-probabilities that another program, which decoded, gives the likeliest tokens here. Its
+            arithmetic then counts as rounding.
     """
     grammar = grammar or Free()
     one_by_one, at_once = runners
@@ -74,11 +77,15 @@ def near_tie(
     grammar.limited(NOTHING)
     allowed = grammar.masked(scores, logits)[0].double()
     ulp = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(float(allowed[answer[-1]])) or 1))
+    spreads = [float((apart - apart.mean()).square().mean().sqrt()), ulp / 12**0.5]
+    if elsewhere:
+        apart = narrow[[*elsewhere]] - narrow.new_tensor([*elsewhere.values()])
+        spreads.append(float((apart - apart.mean()).square().mean().sqrt()))
     return NearTie(
         chosen=float(allowed[answer[-1]]),
         other=float(narrow[other]),
         rank=int((allowed > narrow[other]).sum()) + 1,
-        rounding=max(float((apart - apart.mean()).square().mean().sqrt()), ulp / 12**0.5),
+        rounding=max(spreads),
     )
 
 

@@ -50,7 +50,21 @@ from playground.metrics.lane import (
     unsteadiness,
     unsteady,
 )
-from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
+from playground.metrics.lossless import (
+    AcceptanceTest,
+    LawTest,
+    Logprobs,
+    NearTie,
+    Placed,
+    Scored,
+    acceptance_test,
+    judged,
+    law_test,
+    near_tie_of,
+    rounded,
+    server_test,
+    two_sample_test,
+)
 from playground.metrics.measured import (
     FLOOR,
     MANY,

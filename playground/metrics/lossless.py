@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -57,18 +59,19 @@ class NearTie:
 class Placed:
     """A sampled token against the target's distribution p at its position. `rank`: the class of its rank (see RANKS),
     from 0. `chances`: the probability of each class; they add up to 1. `drafted`: p of each token that was drafted
-    there."""
+    there. `excluded`: its p is 0 by more than rounding does."""
 
     rank: int
     chances: tuple[float, ...]
     drafted: tuple[float, ...] = ()
+    excluded: bool = False
 
     @classmethod
-    def of(cls, best: Sequence[float], index: int, drafted: Sequence[float] = ()) -> Placed:
+    def of(cls, best: Sequence[float], index: int, drafted: Sequence[float] = (), *, excluded: bool = False) -> Placed:
         """Classify a token. `best`: p of the likeliest tokens, in order; `index`: of the token among them, or past
         their end."""
-        shares = [sum(best[low:high]) for low, high in itertools.pairwise((0, *RANKS))]
-        return cls(sum(index >= last for last in RANKS), (*shares, max(0.0, 1 - sum(shares))), tuple(drafted))
+        shares = [math.fsum(best[low:high]) for low, high in itertools.pairwise((0, *RANKS))]
+        return cls(sum(index >= last for last in RANKS), (*shares, max(0.0, 1 - sum(shares))), tuple(drafted), excluded)
 
 
 @dataclass(frozen=True)
@@ -81,17 +84,96 @@ class LawTest:
     of one class is not seen.
 
     `draws`: tokens tested. `bias`: the total variation distance of the observed classes from the expected ones.
-    `smallest_bias`: the probability that must move between classes to be found with a chance of POWER.
+    `smallest_bias`: the probability that must move between classes to be found with a chance of POWER. `excluded`:
+    tokens whose p is 0, which are more than rounding explains if there are many (RARE).
     """
 
     draws: int
     p_value: float
     bias: float
     smallest_bias: float
+    excluded: int = 0
 
     @property
     def passed(self) -> bool:
         return self.p_value >= SIGNIFICANCE
+
+
+Logprobs = Literal["raw", "processed", "rounded", "wrong", "none"]
+STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)  # of log-probabilities that count as rounded
+EDGE = 0.01  # of the probability that top-p keeps; rounding moves its edge
+RARE = 0.002  # the share of tokens that rounding may move across an edge of top-k or top-p
+LEAST_ROUNDING = 0.001  # of a log-probability; two passes of a server may agree to the last bit where others do not
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A token of a server's sampled answer, and one that the same server drew alone after the same text. `logprobs`: of
+    the likeliest tokens there, in order; `token`, `alone`: the places of both tokens among them, or past their end."""
+
+    logprobs: tuple[float, ...]
+    token: int
+    alone: int
+
+    def placed(self, temperature: float, top_p: float) -> tuple[Placed, Placed]:
+        """Return both tokens in the distribution that is sampled from if top-k leaves exactly these tokens."""
+        scores = np.array(self.logprobs) / temperature
+        p = np.exp(scores - scores.max())
+        p /= p.sum()
+        before = np.append(np.cumsum(p) - p, 1)
+        p[before[:-1] >= top_p] = 0
+        best = (p / p.sum()).tolist()
+        placed = (Placed.of(best, at, excluded=bool(before[at] >= top_p + EDGE)) for at in (self.token, self.alone))
+        return next(placed), next(placed)
+
+
+@dataclass(frozen=True)
+class ServerTest:
+    """A test of a server's sampled tokens by what it says itself.
+
+    `logprobs`: what its log-probabilities are: "raw", of the model; "processed", after temperature, top-k and top-p;
+    "rounded" to a step of STEPS; "wrong", neither of the former, since tokens that were drawn alone do not follow them.
+    `control`: the test of the tokens drawn alone, where nothing is drafted. `law`: that of the answers' tokens, where
+    the log-probabilities can be trusted. `against`: otherwise that of the answers' tokens against those drawn alone.
+    """
+
+    logprobs: Logprobs
+    control: LawTest | None
+    law: LawTest | None = None
+    against: LawTest | None = None
+
+
+def server_test(scored: Sequence[Scored], temperature: float, top_p: float) -> ServerTest:
+    """Test tokens that a server sampled with as much top-k as it scored tokens."""
+    raw, processed = ([each.placed(*how) for each in scored] for how in ((temperature, top_p), (1.0, 1.0)))
+    controls = [law_test([alone for _, alone in placed]) for placed in (raw, processed)]
+    name: Logprobs = "rounded" if rounded(scored) else "wrong"
+    if name == "wrong":
+        given: tuple[Logprobs, ...] = ("raw", "processed")
+        for meant, placed, control in zip(given, (raw, processed), controls, strict=True):
+            if control is None or control.passed:
+                return ServerTest(meant, control, law_test([token for token, _ in placed]))
+    return ServerTest(name, controls[0], against=paired_test(raw))
+
+
+def rounded(scored: Sequence[Scored]) -> float | None:
+    """Return the step to whose multiples all log-probabilities are rounded; None if it is finer than STEPS."""
+    values = np.array([value for each in scored for value in each.logprobs])
+    steps = (step for step in STEPS if np.allclose(values / step, np.round(values / step), rtol=0, atol=1e-3))
+    return next(steps, None) if len(values) else None
+
+
+def near_tie_of(
+    cached: Mapping[int, float], fresh: Mapping[int, float], chosen: int, other: int, step: float = 0.0
+) -> NearTie:
+    """Compare two tokens by a server's log-probabilities of the likeliest tokens at their place, from two passes that
+    differ by rounding alone. A token that is not among them counts as the last of them. `step`: to which they are
+    rounded."""
+    least = min(cached.values())
+    apart = [cached[id_] - fresh[id_] for id_ in cached.keys() & fresh.keys()]
+    mine = cached.get(other, least)
+    rank = 1 + sum(value > mine for value in cached.values())
+    return NearTie(cached.get(chosen, least), mine, rank, max(float(np.std(apart)), LEAST_ROUNDING, step))
 
 
 @dataclass(frozen=True)
@@ -173,15 +255,82 @@ def law_test(tokens: Sequence[Placed]) -> LawTest | None:
     groups = _groups(chances.sum(0))
     if len(groups) < 2:
         return None
-    chances, seen = (np.stack([of[:, group].sum(1) for group in groups], axis=1) for of in (chances, seen))
-    excess = (seen - chances).sum(0)
-    covariance = np.diag(chances.sum(0)) - chances.T @ chances
-    freedom = len(groups) - 1
+    chances, seen = _merged(groups, chances, seen)
+    test = _tested(len(tokens), (seen - chances).sum(0), np.diag(chances.sum(0)) - chances.T @ chances)
+    if excluded := sum(token.excluded for token in tokens):
+        p_value = min(1.0, 2 * min(test.p_value, float(stats.binom.sf(excluded - 1, len(tokens), RARE))))
+        return replace(test, p_value=p_value, excluded=excluded)
+    return test
+
+
+def paired_test(pairs: Sequence[tuple[Placed, Placed]]) -> LawTest | None:
+    """Test that the two tokens of each pair, drawn after the same text, follow one distribution, whichever it is: by
+    the classes of their ranks (Stuart 1955, Maxwell 1970). None if there are too few for two classes."""
+    if not pairs:
+        return None
+    ones = np.eye(len(RANKS) + 1)
+    first, second = (ones[[pair[i].rank for pair in pairs]] for i in (0, 1))
+    groups = _groups((first + second).sum(0) / 2)
+    if len(groups) < 2:
+        return None
+    first, second = _merged(groups, first, second)
+    apart = first - second
+    covariance = apart.T @ apart
+    if np.linalg.matrix_rank(covariance) < len(groups) - 1:
+        return None
+    return _tested(len(pairs), apart.sum(0), covariance)
+
+
+def two_sample_test(samples: Sequence[tuple[Sequence[str], Sequence[str]]]) -> LawTest | None:
+    """Test that two lanes write the same texts equally often. `samples`: for each prompt, the texts of both lanes. A
+    text that is too seldom to be a class counts by its longest beginning that is not. None if there are too few for
+    two classes."""
+    from scipy import stats  # takes seconds
+
+    statistic, freedom, n, bias = 0.0, 0, 0, 0.0
+    for ours, theirs in samples:
+        begins = _beginnings([*ours, *theirs])
+        first, second = (Counter(begins[text] for text in of) for of in (ours, theirs))
+        classes = [*(first.keys() | second.keys())]
+        table = np.array([[of[each] for each in classes] for of in (first, second)])
+        n += len(ours)
+        if table.shape[1] > 1 and len(ours) and len(theirs):
+            expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
+            statistic += float(((table - expected) ** 2 / expected).sum())
+            freedom += table.shape[1] - 1
+            bias += float(np.abs(table[0] / len(ours) - table[1] / len(theirs)).sum() / 2 * len(ours))
+    if not freedom:
+        return None
+    # A shift of δ between halves of the texts has a noncentrality of 2 n δ².
+    smallest = math.sqrt(_noncentrality(freedom) / (2 * n))
+    return LawTest(n, float(stats.chi2.sf(statistic, freedom)), bias / n, smallest)
+
+
+def _beginnings(texts: Sequence[str]) -> dict[str, str]:
+    """Return the class of each text: the longest beginning that enough of the texts have which are in no class yet."""
+    found: dict[str, str] = {}
+    for length in range(max(map(len, texts)), -1, -1):
+        left = [text for text in texts if text not in found]
+        times = Counter(text[:length] for text in left)
+        found |= {text: text[:length] for text in left if times[text[:length]] >= 2 * LEAST_EXPECTED}
+    return dict.fromkeys(texts, "") | found
+
+
+def _merged(groups: Sequence[Sequence[int]], *of: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Add up the columns of each group."""
+    return tuple(np.stack([each[:, group].sum(1) for group in groups], axis=1) for each in of)
+
+
+def _tested(n: int, excess: np.ndarray, covariance: np.ndarray) -> LawTest:
+    """Test that the counts of n tokens by class exceed their expectation by chance alone. `covariance`: of the
+    counts."""
+    from scipy import stats  # takes seconds
+
+    freedom = len(excess) - 1
     statistic = float(excess[1:] @ np.linalg.solve(covariance[1:, 1:], excess[1:]))
     # A shift of δ between a set of classes and the others has a noncentrality of at least n δ² / variance of the set.
-    sets = np.array(list(itertools.product((0, 1), repeat=len(groups))))
+    sets = np.array(list(itertools.product((0, 1), repeat=len(excess))))
     widest = float(np.einsum("si,ij,sj->s", sets, covariance, sets).max())
-    n = len(tokens)
     return LawTest(
         draws=n,
         p_value=float(stats.chi2.sf(statistic, freedom)),

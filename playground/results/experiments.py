@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from playground.lane import Axis, Lane, Request, label
-from playground.metrics import AcceptanceTest, LawTest, NearTie, differs
+from playground.metrics import AcceptanceTest, LawTest, Logprobs, NearTie, differs
 from playground.metrics import load as under_load
 from playground.metrics.depth import DepthFigures
 from playground.metrics.drafts import Counts, clearly_better
@@ -81,7 +81,8 @@ def rates_of(suite: SuiteResult) -> tuple[Point, ...]:
 @dataclass(frozen=True)
 class Differing:
     """The first token in which a lane's greedy output differs from standard decoding's: its index, both texts ("" past
-    an output's end), and how close the choice was; None where one output ended before the other."""
+    an output's end), and how close the choice was; None where one output ended before the other. `judged`: False where
+    a server reports nothing by which to tell rounding from a fault."""
 
     question: int
     turn: int
@@ -89,11 +90,12 @@ class Differing:
     standard: str
     other: str
     near_tie: NearTie | None
+    judged: bool = True
 
     @property
     def fault(self) -> bool:
         """True where rounding does not explain the difference."""
-        return self.near_tie is None or not self.near_tie.tie
+        return self.judged and (self.near_tie is None or not self.near_tie.tie)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ class LaneCheck:
     """The check that a lane's output is the target's own. `lane`: its label. `outputs`: the greedy outputs compared, of
     which `identical` were the same tokens. `sampled`: the number of sampled tokens. `law`: the test of those at
     positions where a draft token was verified (of all for the standard lane, and for rules that judge drafts as a
-    whole). Tests are None where there were too few tokens."""
+    whole). Tests are None where there were too few tokens.
+
+    Of a server's lane: `logprobs`, `control` and `against` are those of a `metrics.ServerTest`. Where it gives no
+    log-probabilities ("none"), `against` is the test of the first words of its answers against the baseline's."""
 
     lane: str
     outputs: int
@@ -110,6 +115,9 @@ class LaneCheck:
     sampled: int
     law: LawTest | None
     acceptance: AcceptanceTest | None
+    logprobs: Logprobs | None = None
+    control: LawTest | None = None
+    against: LawTest | None = None
 
     @property
     def faults(self) -> tuple[Differing, ...]:
@@ -117,13 +125,14 @@ class LaneCheck:
 
     @property
     def passed(self) -> bool:
-        return not self.faults and all(test.passed for test in (self.law, self.acceptance) if test)
+        return not self.faults and all(test.passed for test in (self.law, self.acceptance, self.against) if test)
 
 
 @dataclass(frozen=True)
 class LosslessResult:
-    """The checks of several lanes. `checks`: of the standard lane, as a control, and of each of `lanes`. `request`: of
-    the last sampled answer."""
+    """The checks of several lanes. `checks`: of each of `lanes`, and first of the standard lane of this process, as a
+    control. `request`: of the last sampled answer. `baseline`: what a server was compared with; None for lanes of this
+    process."""
 
     environment: Environment
     request: Request
@@ -131,6 +140,7 @@ class LosslessResult:
     checks: tuple[LaneCheck, ...]
     prompts: tuple[str, ...]
     failures: tuple[Failure, ...] = ()
+    baseline: Lane | None = None
 
     @property
     def failed(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from playground.format import UNKNOWN, beginning, count, percent
-from playground.lane import LOSSY
+from playground.lane import LOSSY, Lane
 from playground.metrics import lossless
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, names_of
 from playground.views import compared, report
@@ -73,6 +73,8 @@ def findings(result: LosslessResult) -> list[str]:
 def method(result: LosslessResult) -> str:
     """Say what was compared with what."""
     request = result.request
+    if result.baseline:
+        return _in_server(result, result.baseline)
     return (
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
         f"decoding's, token for token. Of the tokens sampled at temperature {request.temperature:g}, those at "
@@ -85,10 +87,32 @@ def method(result: LosslessResult) -> str:
     )
 
 
+def _in_server(result: LosslessResult, baseline: Lane) -> str:
+    request, itself = result.request, baseline in result.lanes
+    how = f"temperature {request.temperature:g}, top-k {request.top_k} and top-p {request.top_p:g}"
+    against = "tokens that it draws alone, one a request, which leaves nothing to draft"
+    greedy = f"the {against}" if itself else f"those of {baseline.target} in {baseline.backend}"
+    if any(check.logprobs == "none" for check in result.checks):
+        return (
+            f"Greedy outputs are compared with {greedy}. It gives no log-probabilities of token ids: the first "
+            f"{request.max_new_tokens} tokens of answers at {how} are compared with as many answers of the baseline, "
+            f"by how often each text comes (chi-square, p < {lossless.SIGNIFICANCE:g} is a fault)."
+        )
+    return (
+        f"Greedy outputs are compared with {greedy}. Of the tokens sampled at {how}, those at positions where a draft "
+        "token was verified are tested against the server's own log-probabilities there, from a request for one token, "
+        "by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The control is as many tokens that "
+        "it drew alone. Where they do not follow the log-probabilities, both kinds of "
+        "token are compared instead. The smallest bias is the probability that must move between ranks to be found "
+        f"with a chance of {lossless.POWER:.0%}. A fault is p < {lossless.SIGNIFICANCE:g}."
+    )
+
+
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
     name = names_of(result.lanes)[check.lane]
     verdict = "no difference found" if check.passed else "NOT lossless"
-    yield " ".join(filter(None, [f"{name}: {verdict}.", _greedy(check), _sampled(check), _accepted(check)]))
+    sampled = [_served(check)] if check.logprobs else [_sampled(check), _accepted(check)]
+    yield " ".join(filter(None, [f"{name}: {verdict}.", _greedy(check), *sampled]))
     for each in check.differing:
         yield f"{name}, {_where(each, result)}: {_difference(each)}"
 
@@ -96,12 +120,13 @@ def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
 def _greedy(check: LaneCheck) -> str:
     if check.identical == check.outputs:
         return f"All {check.outputs} greedy outputs are identical."
-    ties, faults = len(check.differing) - len(check.faults), len(check.faults)
-    found = [
-        f"{n} {'differs' if n == 1 else 'differ'} {why}"
-        for n, why in ((ties, "at a tie within rounding"), (faults, "by a real fault"))
-        if n
-    ]
+    faults, unjudged = len(check.faults), sum(not each.judged for each in check.differing)
+    why = {
+        "at a tie within rounding": len(check.differing) - faults - unjudged,
+        "by a real fault": faults,
+        "where nothing tells rounding from a fault": unjudged,
+    }
+    found = [f"{n} {'differs' if n == 1 else 'differ'} {how}" for how, n in why.items() if n]
     return f"{check.identical} of {check.outputs} greedy outputs are identical; {' and '.join(found)}."
 
 
@@ -113,7 +138,37 @@ def _sampled(check: LaneCheck) -> str:
     if law.passed:
         power = f"a bias of {law.smallest_bias:.1%} would have been found"
         return f"The ranks of {tested} show no bias (p = {law.p_value:.2g}; {power})."
-    return f"The ranks of {tested} are {law.bias:.1%} off the target's distribution (p = {law.p_value:.1g})."
+    never = f"{count(law.excluded, 'token')} can never come by these settings; " if law.excluded else ""
+    return f"The ranks of {tested} are {law.bias:.1%} off the target's distribution ({never}p = {law.p_value:.1g})."
+
+
+LOGPROBS = {
+    "processed": "Its log-probabilities are those after temperature, top-k and top-p, not the model's.",
+    "rounded": "Its log-probabilities are rounded too coarsely to test by.",
+    "wrong": "Its log-probabilities are not of the distribution that it samples from, which makes no server lossy.",
+}
+
+
+def _served(check: LaneCheck) -> str:
+    """Say what the test of a server's sampled tokens found."""
+    said = [LOGPROBS.get(check.logprobs or "", "")]
+    if check.logprobs == "wrong" and check.control:
+        it = check.control
+        said.append(
+            f"{it.draws:,} tokens that it drew alone, where nothing is drafted, are {it.bias:.1%} off them (p = "
+            f"{it.p_value:.1g})."
+        )
+    if not check.against:
+        return " ".join(filter(None, [*said, _sampled(check)]))
+    of = "answers, by their first words," if check.logprobs == "none" else "sampled tokens that were drafted"
+    against = "the baseline's" if check.logprobs == "none" else "tokens that it drew alone"
+    test = check.against
+    if test.passed:
+        power = f"a bias of {test.smallest_bias:.1%} would have been found"
+        said.append(f"{test.draws:,} {of} do not differ from {against} (p = {test.p_value:.2g}; {power}).")
+    else:
+        said.append(f"{test.draws:,} {of} are {test.bias:.1%} off {against} (p = {test.p_value:.1g}).")
+    return " ".join(filter(None, said))
 
 
 def _accepted(check: LaneCheck) -> str:
@@ -130,6 +185,8 @@ def _accepted(check: LaneCheck) -> str:
 
 def _difference(each: Differing) -> str:
     token = f"token {each.index + 1} is {each.other!r} instead of {each.standard!r}"
+    if not each.judged:
+        return f"{token}; no log-probabilities tell rounding from a fault."
     if each.near_tie is None:
         return f"{token}; one output ended before the other: a real fault."
     tie = each.near_tie
@@ -147,14 +204,14 @@ def _where(each: Differing, result: LosslessResult) -> str:
 
 
 def _row(check: LaneCheck, names: Mapping[str, str]) -> tuple[str, ...]:
-    law, rule = check.law, check.acceptance
+    law, rule = check.law or check.against, check.acceptance
     plain = check.lane == STANDARD
     verdict = "pass" if check.passed else "FAIL"
     return (
         names[check.lane],
         f"{verdict} (control)" if plain else f"{verdict}, {LOSSY} rule" if LOSSY in check.lane else verdict,
         f"{check.identical} of {check.outputs}",
-        str(len(check.differing) - len(check.faults)),
+        str(sum(each.judged and not each.fault for each in check.differing)),
         str(len(check.faults)),
         f"{check.sampled:,}",
         f"{law.draws:,}" if law else "0",

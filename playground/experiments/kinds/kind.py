@@ -36,6 +36,7 @@ class Kind:
         experiment: the class of the experiment, which the history stores as JSON.
         pair: whether a pair decodes; otherwise the options name servers.
         servers: whether two servers can decode instead of the pair.
+        alone: whether a server can do so without a baseline, or with the pair's target for one.
         varies: the setting of the lanes whose values are compared; "" for none.
         room: the room of the page that links to it; "" for one that is reached from a result.
     """
@@ -51,6 +52,7 @@ class Kind:
     experiment: type[Experiment]
     pair: bool = True
     servers: bool = False
+    alone: bool = False
     varies: Callable[[Any], str] = lambda options: ""
     room: str = "Best drafter"
 

@@ -1,18 +1,22 @@
 """The Lossless experiment: is the output the target's own?
 
 Greedy outputs are compared with standard decoding's, token for token; sampled tokens are tested against the
-distribution that the target gives them in a separate pass.
+distribution that the target gives them in a separate pass. A server is asked for that distribution, and for tokens
+alone, one a request, which it cannot draft.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from playground import metrics
 from playground.backends.base import Backend
+from playground.backends.server import BEST, Alone, ServerBackend
+from playground.errors import Stopped, check
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
@@ -25,7 +29,21 @@ from playground.experiments.kinds.options import (
     option,
 )
 from playground.experiments.questions import Question
-from playground.lane import JOINT, LOCAL, LOSSY_RULES, Lane, Rule, fits, lossy, samples_drafts, verified_by
+from playground.lane import (
+    JOINT,
+    LOCAL,
+    LOSSY_RULES,
+    Lane,
+    Request,
+    Rule,
+    fits,
+    label,
+    lossy,
+    samples_drafts,
+    standard_lane,
+    verified_by,
+)
+from playground.presets import Pair
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.settings import PRESET, SAMPLING, SETTINGS, default
 from playground.trace import DraftToken, Trace
@@ -35,6 +53,12 @@ if TYPE_CHECKING:  # torch would slow every command down
 
 ANSWERS = 0.75  # share of the progress; the rest is the check against the target
 Turn = tuple[int, int]  # the index of a question and of its turn
+Traces = Mapping[Turn, Trace]
+Tie = Callable[[Trace, list[int], int], metrics.NearTie | None]
+# How a server samples: not at temperature 1 and with top-k and top-p, so that it has to apply all of them, and that the
+# log-probabilities of the likeliest tokens say all.
+SAMPLED = {"temperature": 0.7, "top_k": BEST, "top_p": 0.9}
+WORDS = 4  # tokens of an answer whose texts are compared where a server gives no log-probabilities
 
 
 class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, DraftersOptions):
@@ -44,18 +68,20 @@ class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, Drafte
         choices=LOSSY_RULES, flag="rule", folded=True, group="what is tested",
     )  # fmt: skip
     sampled_at: float = option(
-        1.0, "Temperature", "temperature of the sampled answers", low=0.01, high=10, places=("terminal",),
-        flag="temperature", group="what is tested",
+        0.0, "Temperature", "temperature of the sampled answers; 0 takes 1, and 0.7 of a server", high=10,
+        places=("terminal",), flag="temperature", group="what is tested",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lossless(OfPrompts):
-    """The work of a Lossless experiment. `lanes`: with distinct labels. `temperature`: of the sampled answers. `draws`:
-    the most tokens to sample with each lane."""
+    """The work of a Lossless experiment. `lanes`: with distinct labels; or that of a server, whose `baseline` is
+    another server, the pair's target, or the lane itself: then it is compared with the tokens that the same server
+    gives alone. `temperature`: of the sampled answers; 0 for the usual one. `draws`: the most tokens to sample with
+    each lane."""
 
     lanes: tuple[Lane, ...]
-    temperature: float = 1.0
+    temperature: float = 0.0
     draws: int = 2048
 
     @property
@@ -68,7 +94,18 @@ class Lossless(OfPrompts):
         Raises:
             PlaygroundError: see `suite.run`; or no question could be run.
         """
-        every, first = self._every_question(), len(self.questions)
+        server = backends[self.lanes[0].backend]
+        answers = _Answers(server, self.lanes[0], self.pair, backends) if isinstance(server, ServerBackend) else None
+        lanes = () if baseline in self.lanes else self.lanes
+        scored = answers is not None and answers.scored(self.questions[0].request)
+        check(
+            answers is None or scored or bool(lanes),
+            f"{self.lanes[0].backend} gives no log-probabilities of token ids, so its output can only be compared with "
+            "that of the same model without speculation. Name a server of it with --baseline-server.",
+        )
+        if answers and lanes:
+            answers.check_prompt(baseline, self.questions[0].request)
+        every, first = self._every_question(answers is not None, scored), len(self.questions)
 
         def called(number: int, total: int) -> str:
             if number < first:
@@ -82,19 +119,17 @@ class Lossless(OfPrompts):
             watch.emit(event)
 
         part, record = replace(watch, emit=emit), record_at(self.record)
-        result = suite.run(baseline, self.lanes, every, backends, part, record=record, called=called)
+        result = suite.run(baseline, lanes, every, backends, part, record=record, called=called)
         if result is None or watch.stopped():
             return None
         suite.check_ran(result)
-        backend = cast("LocalBackend", backends[LOCAL])
         names = [*dict.fromkeys(row.lane for row in result.rows)]
         greedy = {name: _traces(result, name, range(first)) for name in names}
         sampled = {name: _traces(result, name, range(first, len(every))) for name in names}
-        checks = []
-        for number, name in enumerate(names):
-            done = ANSWERS + (1 - ANSWERS) * number / len(names)
-            watch.emit(Progress(f"Checking lane {number + 1} of {len(names)} against the target: {name}", done))
-            checks.append(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend))
+        try:
+            checks = answers.checks(greedy, sampled, watch) if answers else _checks(greedy, sampled, backends, watch)
+        except Stopped:
+            return None
         return LosslessResult(
             environment=result.environment,
             request=every[-1].request,
@@ -102,6 +137,7 @@ class Lossless(OfPrompts):
             checks=tuple(checks),
             prompts=result.prompts[:first],
             failures=result.failures,
+            baseline=baseline if answers else None,
         )
 
     def so_far(self) -> SuiteResult | None:
@@ -109,31 +145,57 @@ class Lossless(OfPrompts):
         end."""
         return on_record(self.record, len(self.questions))
 
-    def _every_question(self) -> list[Question]:
+    def _every_question(self, served: bool, scored: bool) -> list[Question]:
         """Returns the greedy questions, then as many sampled ones, each with its own seed, as give `draws` tokens if
-        all answers are long. Top-p and the like are off, so that every token can be sampled."""
+        all answers are long. In this process top-p and the like are off, so that every token can be sampled; a server
+        samples as in SAMPLED. Where it gives no log-probabilities, the answers are of a few words."""
         greedy = {name: default(name) for name in SAMPLING if not SETTINGS[name].greedy}
         whole = [replace(each, request=replace(each.request, **greedy)) for each in self.questions]
-        sampled = -(-self.draws // whole[0].request.max_new_tokens)
+        how: dict[str, Any] = {"temperature": self.temperature or 1.0}
+        if served:
+            how = SAMPLED | {"temperature": self.temperature or SAMPLED["temperature"]}
+        if served and not scored:
+            how["max_new_tokens"] = WORDS
+        sampled = -(-self.draws // how.get("max_new_tokens", whole[0].request.max_new_tokens))
         return whole + [
-            Question(each.category, replace(each.request, temperature=self.temperature, seed=seed))
+            Question(each.category, replace(each.request, **how, seed=seed))
             for seed, each in zip(range(sampled), itertools.cycle(whole), strict=False)
         ]
 
 
-def _traces(result: SuiteResult, lane: str, questions: range) -> dict[Turn, Trace]:
+def _traces(result: SuiteResult, lane: str, questions: range) -> Traces:
     rows = zip(result.rows, result.traces, strict=True)
     return {(row.question, row.turn): trace for row, trace in rows if row.lane == lane and row.question in questions}
 
 
+def _checks(
+    greedy: Mapping[str, Traces], sampled: Mapping[str, Traces], backends: Mapping[str, Backend], watch: Watch
+) -> list[LaneCheck]:
+    """Checks the answers of lanes of this process, by the name of the lane.
+
+    Raises:
+        Stopped: it was stopped.
+    """
+    backend, checks = cast("LocalBackend", backends[LOCAL]), []
+    for number, name in enumerate(greedy):
+        done = ANSWERS + (1 - ANSWERS) * number / len(greedy)
+        watch.progress(Progress(f"Checking lane {number + 1} of {len(greedy)} against the target: {name}", done))
+        checks.append(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend))
+    return checks
+
+
 def _check(
     lane: str,
-    standard: Mapping[Turn, Trace],
-    answers: Mapping[Turn, Trace],
-    sampled: Mapping[Turn, Trace],
+    standard: Traces,
+    answers: Traces,
+    sampled: Traces,
     backend: LocalBackend,
 ) -> LaneCheck:
-    found = [_differing(*at, standard[at], trace, backend) for at, trace in answers.items()]
+
+    def tie(base: Trace, answer: list[int], other: int) -> metrics.NearTie:
+        return backend.near_tie(base.lane, base.request, _ids(base.prompt_ids), answer, other)
+
+    found = [_differing(*at, standard[at], trace, tie) for at, trace in answers.items()]
     differing = tuple(each for each in found if each)
     places: list[Sequence[DraftToken]] = []
     tokens: list[metrics.Placed] = []
@@ -157,17 +219,153 @@ def _check(
     )
 
 
-def _differing(question: int, turn: int, standard: Trace, other: Trace, backend: LocalBackend) -> Differing | None:
+def _differing(question: int, turn: int, standard: Trace, other: Trace, tie_of: Tie) -> Differing | None:
     first = metrics.first_difference(standard, other)
     if first is None:
         return None
     text = lambda trace: trace.tokens[first.index].text if first.index < len(trace.tokens) else ""  # noqa: E731
     ours, theirs = first.token_ids
-    tie = None
-    if ours is not None and theirs is not None:
-        answer = _ids(standard.token_ids)[: first.index + 1]
-        tie = backend.near_tie(standard.lane, standard.request, _ids(standard.prompt_ids), answer, theirs)
-    return Differing(question, turn, first.index, text(standard), text(other), tie)
+    tie, ended = None, first.index in (len(standard.tokens), len(other.tokens))
+    answer = [id_ for id_ in standard.token_ids[: first.index + 1] if id_ is not None]
+    if ours is not None and theirs is not None and len(answer) == first.index + 1:
+        tie = tie_of(standard, answer, theirs)
+    return Differing(question, turn, first.index, text(standard), text(other), tie, judged=ended or tie is not None)
+
+
+@dataclass
+class _Answers:
+    """The answers of a server's lane, checked by what servers say of one token alone.
+
+    `pair`: the target in this process, if it is named: it judges near-ties. `backends`: by the name in `Lane.backend`.
+    """
+
+    server: ServerBackend
+    lane: Lane
+    pair: Pair | None
+    backends: Mapping[str, Backend]
+
+    def scored(self, request: Request) -> bool:
+        """Returns whether the server gives log-probabilities of token ids."""
+        ids = self.server.encode(request)
+        found = self.server.alone(ids, request) if ids else None
+        return found is not None and bool(found.best)
+
+    def checks(self, greedy: Mapping[str, Traces], sampled: Mapping[str, Traces], watch: Watch) -> list[LaneCheck]:
+        """Checks the lane's answers. `greedy`, `sampled`: by the name of the lane; those of STANDARD alone where the
+        lane is compared with itself.
+
+        Raises:
+            Stopped: it was stopped.
+        """
+        name = label(self.lane) if label(self.lane) in greedy else STANDARD
+        total, done = len(sampled[name]) + len(greedy[name]), 0
+
+        def step(trace: Trace) -> Trace:
+            nonlocal done
+            at = ANSWERS + (1 - ANSWERS) * done / total
+            watch.progress(Progress(f"Asking {self.lane.program} for one token at a time", at))
+            done += 1
+            return trace
+
+        first = next(iter(greedy[name].values()))
+        test, law, scored = None, None, list[metrics.Scored]()
+        if self.scored(first.request):
+            scored = [each for trace in sampled[name].values() for each in self._scored(step(trace))]
+            asked = next(iter(sampled[name].values())).request
+            test = metrics.server_test(scored, asked.temperature, asked.top_p)
+            law, against, draws = test.law, test.against, len(scored)
+        else:
+            texts: dict[str, tuple[list[str], list[str]]] = {}
+            for at, trace in sampled[name].items():
+                ours, theirs = texts.setdefault(trace.request.asked, ([], []))
+                ours.append(trace.text)
+                theirs.append(sampled[STANDARD][at].text)
+            against, draws = metrics.two_sample_test([*texts.values()]), len(sampled[name])
+        trusted = test is not None and test.logprobs != "wrong"
+        tie = partial(self._near_tie, trusted, metrics.rounded(scored) or 0.0)
+        if name == STANDARD:
+            found = [self._alone_differs(*at, step(trace), tie) for at, trace in greedy[name].items()]
+        else:
+            found = [_differing(*at, greedy[STANDARD][at], trace, tie) for at, trace in greedy[name].items()]
+        differing = tuple(each for each in found if each)
+        checked = LaneCheck(
+            lane=label(self.lane),
+            outputs=len(greedy[name]),
+            identical=len(greedy[name]) - len(differing),
+            differing=differing,
+            sampled=draws,
+            law=law,
+            acceptance=None,
+            logprobs=test.logprobs if test else "none",
+            control=test.control if test else None,
+            against=against,
+        )
+        return [checked]
+
+    def _scored(self, trace: Trace) -> Iterator[metrics.Scored]:
+        """Yields each token that was verified with one that the server draws alone in its place."""
+        for at, text, id_ in self._verified(trace):
+            drawn = self._alone(text, replace(trace.request, seed=trace.request.seed * 100_003 + at + 1))
+            ids = [known for known, _ in drawn.best[:BEST]]
+            token, alone = (ids.index(it) if it in ids else BEST for it in (id_, drawn.id))
+            yield metrics.Scored(tuple(logprob for _, logprob in drawn.best[:BEST]), token, alone)
+
+    def _verified(self, trace: Trace) -> Iterator[tuple[int, list[int], int]]:
+        """Yields the index of each token where a draft token was verified, all ids before it, and its id; of a server
+        that drafts nothing, all tokens. It ends before an id that the server did not report."""
+        ids, known = _ids(trace.prompt_ids), itertools.takewhile(lambda id_: id_ is not None, trace.token_ids)
+        places = metrics.judged(trace.rounds)
+        for at, id_ in enumerate(_ids([*known])):
+            if places[at] or trace.lane.drafter == "none":
+                yield at, [*ids], id_
+            ids.append(id_)
+
+    def _alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> Alone:
+        return cast(Alone, self.server.alone(ids, request, fresh=fresh))  # `scored` said that it gives them
+
+    def _alone_differs(self, question: int, turn: int, trace: Trace, tie_of: Tie) -> Differing | None:
+        """Compares a greedy answer with the tokens that the server chooses alone, each after the answer before it."""
+        for at, text, id_ in self._verified(trace):
+            alone = self._alone(text, trace.request)
+            if alone.id != id_:
+                tie = tie_of(trace, [*_ids(trace.token_ids)[:at], alone.id], id_)
+                return Differing(question, turn, at, alone.text, trace.tokens[at].text, tie, judged=tie is not None)
+        return None
+
+    def _near_tie(
+        self, trusted: bool, step: float, standard: Trace, answer: list[int], other: int
+    ) -> metrics.NearTie | None:
+        """Compares the last token of the answer with another one: by the target in this process if it is named, else by
+        two passes of the server that differ by rounding alone. None without either.
+
+        Args:
+            trusted: whether the server's log-probabilities are those of its tokens.
+            step: to which they are rounded.
+        """
+        ids, request = [*_ids(standard.prompt_ids), *answer[:-1]], standard.request
+        cached = dict(self._alone(ids, request).best) if trusted else None
+        if self.pair is None:
+            fresh = dict(self._alone(ids, request, fresh=True).best) if trusted else {}
+            return metrics.near_tie_of(cached, fresh, answer[-1], other, step) if cached else None
+        lane, backend = standard_lane(self.pair), cast("LocalBackend", self.backends[LOCAL])
+        backend.load(lane, lambda step: None)
+        return backend.near_tie(lane, request, _ids(standard.prompt_ids), answer, other, cached)
+
+    def check_prompt(self, baseline: Lane, request: Request) -> None:
+        """Checks that the baseline reads a prompt as the same tokens.
+
+        Raises:
+            PlaygroundError: it does not, or it cannot be loaded.
+        """
+        backend = self.backends[baseline.backend]
+        backend.load(baseline, lambda step: None)
+        theirs, ours = (it.prompt_ids for it in (backend.run(baseline, request), self.server.run(self.lane, request)))
+        check(
+            theirs == ours or theirs is None or ours is None,
+            f"{self.lane.backend} reads the first prompt as {len(ours or ())} tokens, which are not the "
+            f"{len(theirs or ())} of {baseline.target}: another model, vocabulary or chat template, so that their "
+            "outputs cannot be compared. --no-chat-template sends the text as it is.",
+        )
 
 
 def _ids(ids: Sequence[int | None] | None) -> list[int]:
@@ -176,14 +374,32 @@ def _ids(ids: Sequence[int | None] | None) -> list[int]:
 
 
 def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
-    assert on.pair, "of a pair alone"
     name, questions = options.read()
+    if on.server:
+        return _of_server(options, on, on.server, questions), titled(
+            name, on.title, [on.server], options.max_new_tokens
+        )
+    assert on.pair, "without a server a pair decodes"
     exact = on.lanes(options.drafters, **{name: getattr(options, name) for name in PRESET})
     wrong = [lossy(lane, rule) for lane in exact for rule in options.rules if fits(lane, rule)]
     work = Lossless(
         pair=on.pair, lanes=(*exact, *wrong), questions=questions, temperature=options.sampled_at, draws=options.draws
     )
     return work, titled(name, on.title, exact, options.max_new_tokens)
+
+
+def _of_server(options: LosslessOptions, on: Decoders, server: Lane, questions: tuple[Question, ...]) -> Lossless:
+    check(not options.rules, "A rule that is wrong on purpose is of this process. Leave --rule out, or the server.")
+    plain = not any(each.request.constraint or each.request.penalised for each in questions)
+    check(plain, "A server is checked without grammars and penalties, which look back at the answer. Leave them out.")
+    return Lossless(
+        pair=on.pair,
+        baseline=on.baseline or (None if on.pair else server),
+        lanes=(server,),
+        questions=questions,
+        temperature=options.sampled_at,
+        draws=options.draws,
+    )
 
 
 KIND = Kind(
@@ -197,5 +413,7 @@ KIND = Kind(
     options=LosslessOptions,
     work=_work,
     experiment=Lossless,
+    servers=True,
+    alone=True,
     room="",
 )

@@ -1,0 +1,136 @@
+"""The check of a server passes for one that verifies exactly, and fails for one with a fault that servers have had."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from playground import results
+from playground.backends.connect import server_lanes
+from playground.commands import main
+from playground.errors import PlaygroundError
+from playground.experiments.events import ResultReady, Watch
+from playground.experiments.kinds.lossless import Lossless
+from playground.experiments.questions import Question
+from playground.lane import Request
+from playground.presets import custom_pair
+from playground.results import LaneCheck, LosslessResult
+from playground.views import lossless as view
+from playground.views import report
+from tests.backends.speculative_server import Behind, Speculative, SpeculativeChat, SpeculativeVllm
+from tests.backends.stand_in import standing_in
+from tests.tiny import small_llama
+
+FAULTS = ("draft's p", "no residual", "temperature twice", "top-p after")
+ASKED = tuple(Question("qa", Request(text, max_new_tokens=32)) for text in ("Waves?", "Winters?"))
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """Checks a server, alone or against another one."""
+
+    def check(server, baseline=None, draws=640, pair=None) -> LosslessResult:
+        by_port = {1: baseline, 2: server} if baseline else {2: server}
+        found = []
+        with standing_in(Behind(by_port), monkeypatch):
+            *baselines, lane = server_lanes([f"http://stand-in:{port}" for port in by_port])[0]
+            base = baselines[0] if baselines else None if pair else lane
+            work = Lossless(pair=pair, baseline=base, lanes=(lane,), questions=ASKED, draws=draws)
+            work(local(pair), Watch(found.append))
+        return next(event.result for event in found if isinstance(event, ResultReady))
+
+    return check
+
+
+def local(pair):
+    from playground.backends.local import LocalBackend
+    from playground.lane import LOCAL
+    from playground.models.store import ModelStore
+
+    return {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")} if pair else {}
+
+
+def only(result: LosslessResult) -> LaneCheck:
+    (check,) = result.checks
+    assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
+    return check
+
+
+def test_an_exact_server_passes_by_what_it_says_itself(checked, tiny_tokenizer):
+    result = checked(Speculative(tiny_tokenizer))
+    check = only(result)
+    assert (check.passed, check.logprobs, check.identical, check.outputs) == (True, "raw", 2, 2)
+    assert check.law.draws > 400 and check.law.draws == check.control.draws
+    assert check.law.smallest_bias < 0.12
+    said = "\n".join(view.findings(result))
+    assert "would have been found" in said and "All 2 greedy outputs are identical" in said
+    assert "one a request, which leaves nothing to draft" in report.text(report.of(result))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
+    result = checked(Speculative(tiny_tokenizer, fault), Speculative(tiny_tokenizer, drafts=False))
+    check = only(result)
+    assert not check.passed and result.failed
+    assert check.control.passed, "alone, it samples rightly"
+    assert check.identical == check.outputs, "it is not in greedy decoding"
+    assert view.headline(result).startswith("NOT lossless: llama-server: draft-simple")
+
+
+@pytest.mark.parametrize("logprobs", ["processed", "rounded", "wrong"])
+def test_what_log_probabilities_are_is_told_apart_from_what_is_sampled(logprobs, checked, tiny_tokenizer):
+    exact, biased = (checked(Speculative(tiny_tokenizer, fault, logprobs)) for fault in ("", "draft's p"))
+    for result, passes in ((exact, True), (biased, False)):
+        check = only(result)
+        assert (check.passed, check.logprobs) == (passes, logprobs)
+        assert (check.against is None) == (logprobs == "processed")
+        assert view.LOGPROBS[logprobs] in view.findings(result)[0]
+
+
+def test_vllm_is_asked_in_its_own_way(checked, tiny_tokenizer):
+    assert only(checked(SpeculativeVllm(tiny_tokenizer))).passed
+    assert not only(checked(SpeculativeVllm(tiny_tokenizer, "no residual"))).passed
+
+
+def test_without_log_probabilities_first_words_are_compared(checked, tiny_tokenizer):
+    plain = SpeculativeChat(tiny_tokenizer, drafts=False)
+    exact = checked(SpeculativeChat(tiny_tokenizer), plain, draws=1200)
+    check = only(exact)
+    assert (check.passed, check.logprobs, check.against.draws) == (True, "none", 300)
+    assert "do not differ from the baseline's" in view.findings(exact)[0]
+    assert not only(checked(SpeculativeChat(tiny_tokenizer, "draft's p"), plain, draws=1200)).passed
+
+
+def test_greedy_outputs_are_compared_with_the_target_of_this_process(checked, tiny_tokenizer, tmp_path):
+    """The stand-in sees one token, the target all of them: they soon part, and no rounding explains it."""
+    small_llama(tiny_tokenizer, initializer_range=0.3).save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    pair = custom_pair(str(tmp_path), None, "ngram")
+    with pytest.raises(PlaygroundError, match="reads the first prompt as 3 tokens, which are not the"):
+        checked(Speculative(tiny_tokenizer), pair=pair, draws=32)
+    ids = tuple(tiny_tokenizer.apply_chat_template(ASKED[0].request.messages, add_generation_prompt=True)["input_ids"])
+    result = checked(Speculative(tiny_tokenizer, prompt=ids), pair=pair, draws=32)
+    (differing, *_) = only(result).differing
+    assert differing.judged and differing.near_tie.rounding > 0
+
+
+def test_bad_input_is_a_sentence(checked, tiny_tokenizer, capsys):
+    with pytest.raises(PlaygroundError, match=r"gives no log-probabilities of token ids.*--baseline-server"):
+        checked(Speculative(tiny_tokenizer, logprobs="none"))
+    with pytest.raises(PlaygroundError, match="another model, vocabulary or chat template"):
+        checked(Speculative(tiny_tokenizer), Speculative(tiny_tokenizer, prompt=(1, 2)))
+    for options, said in (
+        (["--server", "http://127.0.0.1:9"], "No server answers at http://127.0.0.1:9"),
+        (["--baseline-server", "http://127.0.0.1:9"], "Give both --server and --baseline-server"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["lossless", *options])
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_exact_server_passes_at_its_rate(checked, tiny_tokenizer):
+    """Of 100 exact servers one in ten runs of this test would be called lossy, at p < 0.001."""
+    servers = (Speculative(tiny_tokenizer, prompt=(40, 41, last)) for last in range(100, 200))
+    assert sum(not only(checked(server, draws=320)).passed for server in servers) <= 1
