@@ -1,7 +1,8 @@
-"""What other packages add: drafting methods and kinds of server, over Python's entry points.
+"""What other packages add: drafting methods, kinds of server and commands, over Python's entry points.
 
-An entry point of the group `playground.drafters` or `playground.backends` names a registration, or a list of them, as
-docs/add-a-drafter.md and docs/add-a-backend.md show. Installing the package is all that its user does.
+An entry point of the group `playground.drafters`, `playground.backends` or `playground.commands` names a registration,
+or a list of them, as docs/add-a-drafter.md, docs/add-a-backend.md and CONTRIBUTING.md show. Installing the package is
+all that its user does.
 """
 
 from __future__ import annotations

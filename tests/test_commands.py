@@ -27,6 +27,7 @@ from playground.models import fit
 from playground.models.device import resolve_dtype
 from playground.presets import BESIDE, load_pairs
 from tests.models.test_adapter import write_adapter
+from tests.packages import registered
 
 
 def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, capsys):
@@ -197,6 +198,25 @@ def test_texts_that_are_not_there_are_named_before_the_target_is_loaded(tmp_path
     with pytest.raises(SystemExit):
         main(["distil", "mtp", "--target", "no/such/folder", "--work", str(tmp_path), "--texts", "no/such/file"])
     assert "no/such/file cannot" in capsys.readouterr().err
+
+
+GREET = """
+def greet(options):
+    print("Hello", options.name)
+
+def IT(commands):
+    parser = commands.add_parser("greet", help="say hello")
+    parser.set_defaults(command=greet)
+    parser.add_argument("name")
+"""
+
+
+def test_a_package_adds_a_command_and_one_that_cannot_be_added_ends_in_a_warning(tmp_path, monkeypatch, capsys, caplog):
+    registered(tmp_path, "playground.commands", {"greeting": GREET, "broken": "IT = 3"})
+    monkeypatch.syspath_prepend(tmp_path)
+    main(["greet", "you"])
+    assert capsys.readouterr().out == "Hello you\n"
+    assert "the package broken adds to playground.commands" in caplog.text
 
 
 def test_pairs_lists_every_preset_with_a_reason(capsys):

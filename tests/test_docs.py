@@ -22,12 +22,10 @@ from playground.presets import BESIDE, load_pairs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = "playground|playground_servers|playground_distil|benchmarks|tests|docs|presets|assets"
 FILES = [
-    path.relative_to(ROOT).as_posix()
-    for folder in ("playground", "playground_servers", "benchmarks", "tests", "docs", "presets", "assets", ".ci")
-    for path in (ROOT / folder).rglob("*")
+    path.relative_to(ROOT).as_posix() for folder in (*FOLDERS.split("|"), ".ci") for path in (ROOT / folder).rglob("*")
 ] + [path.name for path in ROOT.iterdir()]
-FOLDERS = "playground|playground_servers|benchmarks|tests|docs|presets|assets"
 PATH = re.compile(rf"([\w./-]+\.py|(?:{FOLDERS})/[\w./-]+)(?:: (\w+))?")
 OTHERS = {
     "prepare.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.commands.distil import _commands
+from playground.commands.export_drafter import _commands
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "drafters"
 

@@ -12,19 +12,18 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "playground"
-ABOVE = {"ui", "hosting", "commands", "distil", "experiments", "backends", "__main__"}
+ABOVE = {"ui", "hosting", "commands", "experiments", "backends", "__main__"}
 
 # What a room may not import: rooms of the package, or libraries. A room is a folder or a module of the package.
 FORBIDDEN = {
-    "ui": {"commands", "distil", "__main__"},
+    "ui": {"commands", "__main__"},
     "commands": {"ui", "hosting", "__main__", "gradio"},
-    "experiments": {"ui", "hosting", "commands", "distil", "__main__", "gradio", "plotly"},
-    "backends": {"ui", "hosting", "commands", "distil", "experiments", "__main__", "gradio", "plotly"},
-    "distil": ABOVE - {"distil"} | {"gradio", "plotly"},
+    "experiments": {"ui", "hosting", "commands", "__main__", "gradio", "plotly"},
+    "backends": {"ui", "hosting", "commands", "experiments", "__main__", "gradio", "plotly"},
     "decoding": ABOVE | {"views", "gradio", "plotly", "httpx"},
     "models": ABOVE | {"decoding", "views", "gradio", "plotly"},
     "views": ABOVE | {"decoding", "models", "gradio", "torch", "transformers"},
-    "hosting": {"ui", "commands", "distil", "plotly", "torch", "__main__"},
+    "hosting": {"ui", "commands", "plotly", "torch", "__main__"},
     "metrics": ABOVE | {"decoding", "models", "views", "theory", "gradio", "plotly", "torch", "transformers"},
     "theory": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
     "trace": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
@@ -52,9 +51,9 @@ def test_a_room_knows_only_what_is_below_it(room):
     assert not {file: names for file, names in wrong.items() if names}
 
 
-def test_the_package_imports_no_server_that_is_a_plugin_and_no_benchmark():
+def test_the_package_imports_no_plugin_and_no_benchmark():
     every = {name for file in PACKAGE.rglob("*.py") for name in imported(file)}
-    assert not {"playground_servers", "benchmarks"} & every
+    assert not {"playground_servers", "playground_distil", "benchmarks"} & every
 
 
 def test_only_the_page_and_its_hosting_import_gradio():

@@ -40,7 +40,7 @@ import playground
 from playground.models.cpu.native import library
 from playground.commands import main
 
-print(playground.__file__, entry_points(group="playground.backends"))
+print(playground.__file__, entry_points(group="playground.backends"), entry_points(group="playground.commands"))
 main(["drafters", "mtp"])
 print("engine:", bool(list((Path(library.__file__).parent / "built").iterdir())), library.why_torch())
 main(["monitor", "--help"])
@@ -54,6 +54,7 @@ def test_the_terminal_works_where_nothing_but_the_package_is(run):
     parts = (
         "installed0/site/playground/__init__.py",
         "playground_servers:KINDS",
+        "playground_distil:add",
         "DeepSeek",
         "Ollama",
         "engine: True \n",

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground import app
-from playground.commands import compare, distil, history, kinds, servers
+from playground.commands import compare, export_drafter, history, kinds, servers
 from playground.errors import PlaygroundError
+from playground.plugins import load_plugins
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,10 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         kinds.add,
         history.add,
         history.add_listings,
-        distil.add,
-        distil.add_export,
+        export_drafter.add,
         servers.add_serve_command,
         servers.add_monitor,
     ):
         add(commands)
+    load_plugins("playground.commands", lambda add, package: add(commands), first="playground_distil:add")
     return parser

@@ -32,8 +32,8 @@ def deep(tiny_tokenizer) -> LoadedModel:
 def work(target, tmp_path_factory):
     """A folder with the target's answers. Texts to work on are short: of the tiny tokenizer's tokens a long one has so
     many that little else would be learned from."""
-    from playground.distil import collect
-    from playground.distil.recipe import write_answers
+    from playground_distil import collect
+    from playground_distil.recipe import write_answers
 
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:

@@ -9,11 +9,11 @@ import pytest
 import torch
 import yaml
 
-from playground.distil import collect
-from playground.distil.answers import CHOICES, loops, write
-from playground.distil.collect import TEMPLATES, WORD, Templates
 from playground.errors import PlaygroundError
 from playground.models.attention import GROUPED
+from playground_distil import collect
+from playground_distil.answers import CHOICES, loops, write
+from playground_distil.collect import TEMPLATES, WORD, Templates
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15], [20]] + [[i, i + 1] for i in range(30, 40)]
 

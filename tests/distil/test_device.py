@@ -7,11 +7,11 @@ import copy
 import pytest
 import torch
 
-from playground.distil.answers import Answer, write
-from playground.distil.data import batch_of
-from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
+from playground_distil.answers import Answer, write
+from playground_distil.data import batch_of
+from playground_distil.students import AssistantStudent, HeadsStudent, MtpStudent
 from tests.far import FAR, FarDevice, move
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12], [20]]

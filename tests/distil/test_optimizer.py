@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from playground.distil.train import MuonAndAdamW
 from playground.errors import PlaygroundError
+from playground_distil.train import MuonAndAdamW
 
 RATE = 0.01
 

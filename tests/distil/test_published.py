@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from playground.commands import main
-from playground.distil.recipe import PUBLISHED, train_drafter, write_answers
-from playground.distil.train import Plan
 from playground.errors import PlaygroundError
 from playground.models.networks.dflash import load_dflash
+from playground_distil.recipe import PUBLISHED, train_drafter, write_answers
+from playground_distil.train import Plan
 
 PLAN = Plan(tokens=512, batch=256, learning_rate=5e-3, evaluations=2)
 
 
 def answered(deep, folder, tokens, batch=32):
-    from playground.distil import collect
+    from playground_distil import collect
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collect, "TEXT_CHARACTERS", (600,))

@@ -6,8 +6,8 @@ import copy
 import random
 from dataclasses import replace
 
-from playground.distil import collect
-from playground.distil.collect import own_questions
+from playground_distil import collect
+from playground_distil.collect import own_questions
 
 
 def test_the_same_seed_asks_the_same_questions(target):

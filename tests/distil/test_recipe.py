@@ -15,11 +15,6 @@ from playground.backends.local import LocalBackend
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.runners.eager import EagerRunner
-from playground.distil import train as training
-from playground.distil.data import batch_of, load_answers
-from playground.distil.recipe import train_drafter
-from playground.distil.students import MtpStudent
-from playground.distil.train import Plan
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
 from playground.experiments.events import Watch
@@ -27,6 +22,11 @@ from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from playground_distil import train as training
+from playground_distil.data import batch_of, load_answers
+from playground_distil.recipe import train_drafter
+from playground_distil.students import MtpStudent
+from playground_distil.train import Plan
 from tests.decoding.fakes import GREEDY
 from tests.tiny import small_llama
 

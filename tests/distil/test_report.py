@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from playground.distil import train
-from playground.distil.train import TrainingReport
+from playground_distil import train
+from playground_distil.train import TrainingReport
 
 LOG = [{"tokens": 400, "accepted": [0.5, 0.25], "mean_accepted_length": 1.75}]
 

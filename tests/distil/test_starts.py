@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from playground.decoding.runners.capture import watched_modules, watching
-from playground.distil.answers import CHOICES, Answer
-from playground.distil.published import new_head
-from playground.distil.recipe import layers_read
-from playground.distil.starts import start_head_from_mtp
 from playground.models.load import LoadedModel
 from playground.models.networks.mtp import MtpLayer
+from playground_distil.answers import CHOICES, Answer
+from playground_distil.published import new_head
+from playground_distil.recipe import layers_read
+from playground_distil.starts import start_head_from_mtp
 from tests.tiny import small_llama
 
 

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.distil.data import Batch
 from playground.models.attention import decoder_of
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
+from playground_distil.data import Batch
 
 RECURSIVE_FROM = 0.7  # progress up to which a recursive drafter learns its first position alone, which is quicker
 FEATURES = 2.0  # weight of the loss on the target's hidden states, relative to that on its choices, for an MTP layer

@@ -1,4 +1,4 @@
-"""The commands `distil`, which trains a drafter, and `export-drafter`, which writes one for other engines."""
+"""The command `export-drafter`, which writes a trained drafter for other engines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import json
 import shlex
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from playground.commands.arguments import DEFAULT, count, positive, read
+from playground.commands.arguments import DEFAULT
 from playground.commands.progress_bar import progress_bar
 from playground.errors import PlaygroundError, check
 
@@ -24,88 +23,10 @@ if TYPE_CHECKING:  # torch would slow every command down
     from playground.views.engines import Settings
 
 
-def add(commands: argparse._SubParsersAction) -> None:
-    distil = commands.add_parser(
-        "distil",
-        help="train a drafter for a target on the target's own answers",
-        description="Has the target write answers, then trains a drafter on them. A run that was stopped continues "
-        "from its last checkpoint in --work.",
-    )
-    distil.set_defaults(command=_distil)
-    distil.add_argument(
-        "kind",
-        choices=["answers", "mtp", "heads", "assistant", "eagle3", "dflash", "dspark"],
-        help="drafter to train; answers: only write answers",
-    )
-    distil.add_argument("--target", default="starter", metavar="MODEL", help=f"a Hugging Face id or a folder {DEFAULT}")
-    distil.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for answers and checkpoints")
-    distil.add_argument("--out", type=Path, metavar="DIR", help="folder for the drafter (default: WORK/KIND)")
-    distil.add_argument(
-        "--start-from",
-        nargs="+",
-        default=(),
-        metavar="DIR",
-        help="checkpoints to initialise from (averaged if several)",
-    )
-    distil.add_argument("--texts", type=Path, metavar="FILE", help="passages to build prompts from, such as summaries")
-    distil.add_argument(
-        "--answers", type=positive, default=1_000_000, metavar="N", help=f"tokens that the target writes {DEFAULT}"
-    )
-    distil.add_argument(
-        "--learn", type=count, default=4_000_000, metavar="N", help=f"tokens to train on, over all epochs {DEFAULT}"
-    )
-    distil.add_argument(
-        "--answers-at-once", type=positive, default=160, metavar="N", help=f"answers written in one batch {DEFAULT}"
-    )
-    distil.add_argument("--batch", type=positive, default=1024, metavar="N", help=f"tokens per step {DEFAULT}")
-    distil.add_argument("--learning-rate", type=_rate, default=2e-3, metavar="X", help=f"peak learning rate {DEFAULT}")
-    distil.add_argument(
-        "--draft-vocabulary", type=positive, default=8192, metavar="N", help=f"tokens that can be drafted {DEFAULT}"
-    )
-    distil.add_argument("--seed", type=int, default=0, metavar="N", help=DEFAULT)
-    distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help=DEFAULT)
-    distil.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
-
-
-def _rate(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < float(text) < 1:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
-
-
-def _distil(options: argparse.Namespace) -> None:
-    from playground.distil.recipe import check_start, train_drafter, write_answers
-    from playground.distil.train import Plan
-    from playground.models.device import resolve_device, resolve_dtype
-    from playground.models.load import load
-    from playground.views import engine_commands
-
-    check_start(options.kind, options.start_from)
-    if options.kind in engine_commands.ONLY_HERE:
-        print(
-            f"{engine_commands.ONLY_HERE[options.kind]} For engines train eagle3, dflash, dspark or an assistant.",
-            flush=True,
-        )
-    texts = read(options.texts) if options.texts else ""
-    device = resolve_device(options.device)
-    with progress_bar(0) as emit:
-        target = load(options.target, resolve_dtype(options.dtype, device), device, emit)
-    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed, texts)
-    if options.kind == "answers":
-        return
-    plan = Plan(options.learn, options.batch, options.learning_rate, seed=options.seed)
-    out = options.out or options.work / options.kind
-    vocabulary = options.draft_vocabulary
-    start_from = options.start_from
-    train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary, start_from=start_from)
-    print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")
-
-
 LAYOUTS = ("speculators", "z-lab")
 
 
-def add_export(commands: argparse._SubParsersAction) -> None:
+def add(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "export-drafter",
         help="write a trained drafter for vLLM, SGLang or llama.cpp",

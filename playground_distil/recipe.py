@@ -18,13 +18,6 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 
-from playground.distil import starts
-from playground.distil.answers import Answer
-from playground.distil.collect import collect, read, shards
-from playground.distil.data import draft_vocabulary, load_answers
-from playground.distil.published import BlockDrafter, BlockStudent, Eagle3Student, K, layer_config, mask_token, new_head
-from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
-from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError, check
 from playground.models.attention import decoder_of
 from playground.models.device import device_name, has_bfloat16
@@ -34,6 +27,13 @@ from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.speculators import drafted, published_state, save_speculators
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
+from playground_distil import starts
+from playground_distil.answers import Answer
+from playground_distil.collect import collect, read, shards
+from playground_distil.data import draft_vocabulary, load_answers
+from playground_distil.published import BlockDrafter, BlockStudent, Eagle3Student, K, layer_config, mask_token, new_head
+from playground_distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
+from playground_distil.train import Figures, Plan, train
 
 # The number of positions ahead that are trained.
 STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": K, "dspark": K}

@@ -21,12 +21,12 @@ from torch import nn
 from tqdm import tqdm
 
 from playground import metrics
-from playground.distil.answers import Answer
-from playground.distil.data import batches
-from playground.distil.students import Student
 from playground.errors import PlaygroundError
 from playground.format import duration
 from playground.models.device import has_bfloat16
+from playground_distil.answers import Answer
+from playground_distil.data import batches
+from playground_distil.students import Student
 
 WARM_UP = 0.03  # share of the steps over which the learning rate rises
 HELD_OUT_TOKENS = 40_000

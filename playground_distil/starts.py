@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from playground.distil.answers import Answer
-from playground.distil.published import BlockDrafter
 from playground.models.networks.eagle3 import Eagle3Head
+from playground_distil.answers import Answer
+from playground_distil.published import BlockDrafter
 
 FREQUENCIES = 16  # the number of rotary frequencies, from the highest on, that distinguish places
 FALL = 0.7  # weight of a frequency, relative to the one before it; other places are then at most 0.8 times as similar

@@ -23,9 +23,9 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from playground import ROOT
-from playground.distil.answers import Answer, Messages, plain_text, prompt_ids, write
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
+from playground_distil.answers import Answer, Messages, plain_text, prompt_ids, write
 
 OWN_QUESTIONS = 0.5  # share of the prompts that the target writes itself, where it has a chat template
 TEMPERATURES = (0.0, 0.0, 0.0, 0.5, 0.7, 1.0)  # one answer each, in turn

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from playground.distil.answers import Answer
-from playground.distil.collect import read, shards
 from playground.errors import PlaygroundError
+from playground_distil.answers import Answer
+from playground_distil.collect import read, shards
 
 LONGEST = 1100  # tokens of an answer and its prompt that are learned from; of more, the last ones
 SHORTEST = 8  # tokens that the target must have written: shorter answers have no room for a draft
