@@ -17,7 +17,6 @@ from torch import nn
 from transformers import Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.quantised import precision
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"  # transformers' layer types
 
@@ -229,11 +228,3 @@ class BlockRunner(Protocol):
     def rewind(self, entries: int) -> int:
         """Rolls back to at most the first `entries` entries of the text; returns how many are left, 0 if it cannot roll
         back."""
-
-
-def not_numbers(model: PreTrainedModel) -> PlaygroundError:
-    """Makes the error of `Runner.not_numbers`."""
-    return PlaygroundError(
-        f"The logits of {type(model).__name__} are not numbers (NaN): its weights are damaged, or its values overflow "
-        f"in {precision(model)}. Download it again, or choose a dtype of wider range: bfloat16 or float32."
-    )

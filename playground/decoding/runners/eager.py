@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, RecursiveLayer, not_numbers
+from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
 from playground.decoding.runners.buffers import additive, ancestry, tree_masks
 from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
@@ -19,22 +19,18 @@ from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.attention import context_of, layers_of
+from playground.models.quantised import precision
 from playground.models.sizing import cache_bytes
 
 
-class EagerRunner:
-    """Runs any of transformers' causal language models; `Runner` documents the members."""
+class ModelRunner:
+    """What the runners of one of transformers' models share; `Runner` documents the members. By default a pass needs no
+    preparation and computes no padding, and what drafts from hidden states is run eagerly."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.length = 0
         self.passes = 0
-        self._cache = SequenceCache.empty(model.config)
-        self._capture = HiddenCapture()
-        self._takes_positions = "position_ids" in signature(model.forward).parameters
-        self._seam = seam(model.config)
-        self._feeds_again = hasattr(model.config, "original_max_position_embeddings")  # as in `generate()` of Phi-3
-        self._text: list[int] = []  # the tokens in the cache, where they may be fed again
 
     @property
     def device(self) -> torch.device:
@@ -47,6 +43,38 @@ class EagerRunner:
     @property
     def context_limit(self) -> int:
         return context_of(self.model.config)
+
+    def prepare(self) -> None:
+        pass
+
+    def computed(self, tokens: int) -> int:
+        return tokens
+
+    def not_numbers(self) -> PlaygroundError:
+        return PlaygroundError(
+            f"The logits of {type(self.model).__name__} are not numbers (NaN): its weights are damaged, or its values "
+            f"overflow in {precision(self.model)}. Download it again, or choose a dtype of wider range: bfloat16 or "
+            "float32."
+        )
+
+    def layer(self, layer: RecursiveLayer) -> LayerRunner:
+        return EagerLayer(layer)
+
+    def block(self, network: BlockNetwork) -> BlockRunner:
+        return EagerBlock(network)
+
+
+class EagerRunner(ModelRunner):
+    """Runs any of transformers' causal language models; `Runner` documents the members."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__(model)
+        self._cache = SequenceCache.empty(model.config)
+        self._capture = HiddenCapture()
+        self._takes_positions = "position_ids" in signature(model.forward).parameters
+        self._seam = seam(model.config)
+        self._feeds_again = hasattr(model.config, "original_max_position_embeddings")  # as in `generate()` of Phi-3
+        self._text: list[int] = []  # the tokens in the cache, where they may be fed again
 
     @property
     def recurrent(self) -> bool:
@@ -78,27 +106,12 @@ class EagerRunner:
     def share_kv(self) -> None:
         self._cache.share_kv()
 
-    def layer(self, layer: RecursiveLayer) -> EagerLayer:
-        return EagerLayer(layer)
-
-    def block(self, network: BlockNetwork) -> EagerBlock:
-        return EagerBlock(network)
-
     def first_layers(self, layers: PreTrainedModel) -> EagerRunner:
         view = copy.copy(self)
         view.model, view.passes = layers, 0
         view._cache = self._cache.first_layers(len(layers_of(layers) or ()))
         view._capture = HiddenCapture()
         return view
-
-    def not_numbers(self) -> PlaygroundError:
-        return not_numbers(self.model)
-
-    def prepare(self) -> None:
-        pass  # the cache grows by itself
-
-    def computed(self, tokens: int) -> int:
-        return tokens
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, LayerRunner, RecursiveLayer, not_numbers
-from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
-from playground.errors import PlaygroundError
-from playground.models.attention import context_of, layers_of
+from playground.decoding.runners.base import LayerRunner, RecursiveLayer
+from playground.decoding.runners.eager import ModelRunner
+from playground.models.attention import layers_of
 from playground.models.cpu.native.drafter import NativeDrafter, native_drafter
 from playground.models.cpu.native.layers import NativeLinear
 from playground.models.cpu.native.library import Cache, Draft, Drafter, Matrix, Pass, Step, Threads
@@ -70,7 +69,7 @@ class NativeCache:
             self._native.engine.functions.gather(byref(self._struct), byref(self.struct), start, _at(moved), len(moved))
 
 
-class NativeRunner:
+class NativeRunner(ModelRunner):
     """Runs a model that the engine knows; `Runner` documents the members."""
 
     recurrent = False
@@ -78,26 +77,12 @@ class NativeRunner:
     discards_old = False
 
     def __init__(self, model: PreTrainedModel, native: NativeModel) -> None:
-        self.model = model
-        self.length = 0
-        self.passes = 0
+        super().__init__(model)
         self._native = native
         self._cache = NativeCache(native)
         self._watched = array("i")
         self._scratch = torch.empty(0, dtype=torch.uint8)
         self._hidden = torch.empty(0, 0)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    @property
-    def vocab_size(self) -> int:
-        return self._native.struct.vocabulary
-
-    @property
-    def context_limit(self) -> int:
-        return context_of(self.model.config)
 
     @property
     def cache_bytes(self) -> int:
@@ -120,10 +105,7 @@ class NativeRunner:
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         native = native_drafter(layer, self._native.engine)
-        return NativeLayerRunner(native) if native else EagerLayer(layer)
-
-    def block(self, network: BlockNetwork) -> EagerBlock:
-        return EagerBlock(network)
+        return NativeLayerRunner(native) if native else super().layer(layer)
 
     def first_layers(self, layers: PreTrainedModel) -> NativeRunner:
         view = copy.copy(self)
@@ -132,21 +114,13 @@ class NativeRunner:
         view._watched = array("i")
         return view
 
-    def not_numbers(self) -> PlaygroundError:
-        return not_numbers(self.model)
-
-    def prepare(self) -> None:
-        pass  # the cache grows by itself
-
-    def computed(self, tokens: int) -> int:
-        return tokens
-
     def forward(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int] | None = None) -> Tensor:
         fed = array("i", ids.tolist() if isinstance(ids, Tensor) else ids)
-        if fed and not 0 <= min(fed) <= max(fed) < self.vocab_size:
-            raise IndexError(f"A token is outside of the vocabulary of {self.vocab_size:,}.")
+        vocabulary = self._native.struct.vocabulary
+        if fed and not 0 <= min(fed) <= max(fed) < vocabulary:
+            raise IndexError(f"A token is outside of the vocabulary of {vocabulary:,}.")
         self._cache.fit(self.length + len(fed))
-        logits = torch.empty(keep, self.vocab_size)
+        logits = torch.empty(keep, vocabulary)
         highest = array("i", bytes(4 * keep))
         hidden = torch.empty(len(fed), len(self._watched) * self._native.struct.width)
         whole = max(keep, len(tree or ()), 1)  # tokens at the end that are read in one pass

@@ -9,19 +9,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, not_numbers
+from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
-from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
+from playground.decoding.runners.eager import ModelRunner
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
-from playground.errors import PlaygroundError
-from playground.models.attention import context_of
 from playground.models.device import ran_out_of_memory
 from playground.models.sizing import cache_bytes
 
 
-class StaticRunner:
+class StaticRunner(ModelRunner):
     """Runs a model over a static cache; `Runner` documents the members. All runners of a model share its cache: one
     that is used again after another gets its entries back.
 
@@ -36,26 +34,13 @@ class StaticRunner:
     def __init__(
         self, static: StaticModel, room: int, widest: int = WIDTHS[-1], whole: StaticRunner | None = None
     ) -> None:
-        self.length = 0
-        self.passes = 0
+        super().__init__(static.model)
         self._static, self._widest, self._whole = static, width_of(widest), whole
         static.whole.room = max(static.whole.room, room)
         self._saved: list[list[Tensor]] = []  # entries of the model and of what drafts beside it
         self._layers: Sequence[int] = ()
         self._hidden: Tensor | None = None
         self._beside: list[StaticLayerRunner | StaticBlockRunner] = []
-
-    @property
-    def device(self) -> torch.device:
-        return self._static.model.device
-
-    @property
-    def vocab_size(self) -> int:
-        return self._static.model.config.get_text_config(decoder=True).vocab_size
-
-    @property
-    def context_limit(self) -> int:
-        return context_of(self._static.model.config)
 
     @property
     def cache_bytes(self) -> int:
@@ -77,22 +62,19 @@ class StaticRunner:
     def watch(self, layers: Sequence[int]) -> None:
         self._layers = layers
 
-    def not_numbers(self) -> PlaygroundError:
-        return not_numbers(self._static.model)
-
     def computed(self, tokens: int) -> int:
         return width_of(min(tokens, MOST))
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         if why_growing(layer.config) or any(windows_of(layer.config)):
-            return EagerLayer(layer)
+            return super().layer(layer)
         runner = StaticLayerRunner(self._static.layer(layer))
         self._beside.append(runner)
         return runner
 
     def block(self, network: BlockNetwork) -> BlockRunner:
         if has_growing_rope(network.config):
-            return EagerBlock(network)
+            return super().block(network)
         runner = StaticBlockRunner(self._static.block(network))
         self._beside.append(runner)
         return runner
