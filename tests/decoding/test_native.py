@@ -11,8 +11,7 @@ import torch
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.mtp import Eagle3Branches, TrainedBranches
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.eager_network import EagerLayer
+from playground.decoding.runners.eager import EagerLayer, EagerRunner
 from playground.decoding.runners.native import CHUNK, NativeLayerRunner, NativeRunner
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model

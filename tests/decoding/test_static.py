@@ -24,8 +24,7 @@ from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.runners import buffers as widths
 from playground.decoding.runners import static_network
 from playground.decoding.runners.buffers import WIDTHS, Inputs
-from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.eager_network import EagerLayer
+from playground.decoding.runners.eager import EagerLayer, EagerRunner
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
