@@ -42,7 +42,7 @@ class DraftingMethod:
         check: of a model, a reference to `check(target, model)`, which raises where the two do not fit together.
         branches: of a network, a reference to `branches(network, target) -> Branches`, which grows both chains and
             trees with it; of a model that can do so, one to `branches(setup) -> Branches`.
-        tree: whether it drafts a tree, with the weights of any method that has `branches`.
+        tree: whether it drafts a tree; without `weights` of its own, with those of any method that has `branches`.
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
         part: where another method's weights are published under the same config, a pattern found in the name of a
             tensor that only this one's have.
@@ -68,7 +68,7 @@ class DraftingMethod:
     @property
     def drafts_with(self) -> tuple[str, ...]:
         """The methods whose weights it can use, the best first; none where it needs no weights."""
-        if self.tree:
+        if self.tree and not self.weights:
             return tuple(method.name for method in _methods().values() if method.branches)
         return (self.name,) if self.weights else ()
 
@@ -195,6 +195,29 @@ ALL = (
         loader="dflash2:load_dflash2",
         branches="walked:WalkedBranches",
         published={"architectures": "DFlash2", "speculators_model_type": "^dflash2$"},
+    ),
+    _network(
+        "domino",
+        label="Domino",
+        needs="a Domino drafter published for the target",
+        paper="Huang et al. 2026, Domino",
+        loader="domino:load_domino",
+        branches="walked:WalkedBranches",
+        published={"architectures": "DFlash(?!2)|Domino"},
+        part=r"^(prefix_gru|embed_proj)\.",
+    ),
+    DraftingMethod(
+        "jetspec",
+        label="JetSpec",
+        needs="a JetSpec drafter published for the target",
+        paper="Hu et al. 2026, JetSpec: Breaking the Scaling Ceiling of Speculative Decoding with Parallel Tree "
+        "Drafting",
+        builder=f"{DRAFTERS}.tree:build",
+        weights="network",
+        loader=f"{NETWORKS}.dflash:load_jetspec",
+        branches=f"{DRAFTERS}.parallel:DFlashBranches",
+        tree=True,
+        published={"dflash_config": "'causal_head': True"},
     ),
     _network(
         "dflash",

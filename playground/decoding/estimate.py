@@ -114,8 +114,8 @@ def of_block(network: DFlash, ids: Sequence[int], hidden: Tensor, starts: Sequen
 
 def _walked(network: Walked, slots: Tensor, last: Tensor) -> Drafts:
     memory, before, drafted = network.no_memory(slots[0]).expand(len(last), -1), last, list[Tensor]()
-    for states in slots:
-        slot = network.slot(network.logits(states), states, before, memory)
+    for index, states in enumerate(slots):
+        slot = network.slot(index, network.logits(states), states, before, memory)
         before, memory = network.draft_ids[slot.logits.argmax(-1)], slot.memory
         drafted.append(before)
     return torch.stack(drafted, dim=1).tolist()
@@ -136,6 +136,7 @@ METHODS = (
     "heads",
     "dflash",
     "dspark",
+    "domino",
 )  # of the chains; the convolutions of DFlash 2 would join blocks
 
 

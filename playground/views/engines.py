@@ -53,7 +53,8 @@ def settings(lane: Lane, method: str | None = None, request: Request | None = No
             models.
         request: the measured request.
     """
-    method = (method or _network(lane)) if METHODS[lane.drafter].tree else lane.drafter
+    own = METHODS[lane.drafter].weights or not METHODS[lane.drafter].tree
+    method = lane.drafter if own else method or _network(lane)
     layers = re.search(r"\d+", lane.assistant or "") if method == "early-exit" else None
     model = layers[0] if layers else hub_name(lane.assistant or "")
     wanted = Wanted(hub_name(lane.target), method, model, lane.lookahead, lane, request)

@@ -39,6 +39,7 @@ from playground.decoding.verify import Rule, decide
 from playground.lane import Lane, Request
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.dflash2 import DFlash2
+from playground.models.networks.domino import Domino
 from playground.models.networks.dspark import DSpark
 from playground.models.networks.eagle3 import Eagle3Head, PEagleHead
 from playground.models.networks.gemma4 import Gemma4Assistant
@@ -176,6 +177,7 @@ BRANCHES = {
     DFlash: DFlashBranches,
     DSpark: WalkedBranches,
     DFlash2: WalkedBranches,
+    Domino: WalkedBranches,
     Eagle3Head: Eagle3Branches,
     PEagleHead: PEagleBranches,
     Gemma4Assistant: Gemma4Branches,

@@ -1,4 +1,5 @@
-"""DSpark, and DFlash of DeepSpec and speculators, on transformers' real classes in float32, against greedy decoding."""
+"""DSpark, Domino, JetSpec, and DFlash of DeepSpec and speculators, on transformers' real classes in float32, against
+greedy decoding."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ DRAFTERS = {
     "dspark speculators": dict(kind="dspark", ids=list(range(0, V, 2)), markov="rnn", confidence="markov"),
 }
 DRAFTERS["dflash2"] = dict(kind="dflash2")
+DOMINO = DRAFTERS["domino"] = dict(layout="z-lab", kind="domino", reads=(0, 2), inside={"shift_label": True})
+JETSPEC = DRAFTERS["jetspec"] = dict(layout="z-lab", kind="jetspec", reads=(0, 2))
 SPARK = dict(kind="dspark", markov="rnn", confidence="markov")
 
 
@@ -39,6 +42,8 @@ SPARK = dict(kind="dspark", markov="rnn", confidence="markov")
             *(("llama", "dspark deepspec", "composite"), ("llama", "dspark speculators", "chain")),
             *(("llama", "dflash2", "tree"), ("gemma", "dspark speculators", "tree"), ("gemma", "dflash2", "chain")),
             *(("deepseek", "dflash speculators", "chain"), ("deepseek", "dflash2", "composite")),
+            *(("llama", "domino", "tree"), ("gemma", "domino", "chain")),
+            *(("llama", "jetspec", "chain"), ("deepseek", "jetspec", "composite")),  # its own chain is a tree
         ],
     ),
 )
@@ -57,7 +62,9 @@ def test_greedy_equals_generate(family, drafter, way, tmp_path):
     assert ({"rejected"} if family == "gemma" else {"accepted", "rejected"}) <= set(decisions)
 
 
-@pytest.mark.parametrize("drafter", [SPARK, dict(kind="dflash2")], ids=["dspark", "dflash2"])
+@pytest.mark.parametrize(
+    "drafter", [SPARK, dict(kind="dflash2"), DOMINO, JETSPEC], ids=["dspark", "dflash2", "domino", "jetspec"]
+)
 @pytest.mark.parametrize("family", ["llama", "gemma"])
 def test_what_was_drafted_before_leaves_no_state(family, drafter, tmp_path):
     model = TARGETS[family]()

@@ -43,6 +43,8 @@ def drafting(kind: str, tmp_path) -> LoadedModel | LoadedDrafter | None:
         return loaded(perturbed())
     if kind == "dspark":
         return load(write_block(tmp_path / "d", MODEL, **SPARK), MODEL)
+    if kind == "domino":
+        return load(write_block(tmp_path / "d", MODEL, layout="z-lab", kind="domino"), MODEL)
     if kind == "dflash":
         return LoadedDrafter(DFlash(dflash_base(MODEL, **WINDOWS), MODEL, frozenset()), "d", "w")
     return None
@@ -61,7 +63,7 @@ def models(kind: str, tmp_path) -> LoadedPair:
     return LoadedPair(pair, loaded(MODEL), drafting(kind, tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["mtp", "heads", "assistant", "dflash", "dspark"])
+@pytest.mark.parametrize("kind", ["mtp", "heads", "assistant", "dflash", "dspark", "domino"])
 def test_the_drafts_at_all_positions_are_those_of_decoding(kind, tmp_path):
     """The text is the target's own, so that every round of decoding begins at one of the positions."""
     lane, of = Lane("x", "t", kind, lookahead=4), models(kind, tmp_path)

@@ -76,6 +76,11 @@ def dflash2(folder) -> RememberedBranches:
     return branches(load_block(folder, llama()).network, llama())
 
 
+def zlab(folder, kind: str) -> RememberedBranches:
+    folder = write_block(folder / "drafter", llama(), layout="z-lab", kind=kind, reads=(0, 2))
+    return branches(load_block(folder, llama()).network, llama())
+
+
 def dspark(folder) -> RememberedBranches:
     parts = dict(kind="dspark", ids=[0, 1, 3], markov="rnn", confidence="markov", reads=(1, 3))
     return branches(load_block(write_block(folder / "drafter", llama(), **parts), llama()).network, llama())
@@ -110,6 +115,8 @@ METHODS = {
     "dspark": lambda folder: chain(dspark(folder), V),
     "dspark tree": lambda folder: tree(dspark(folder), V),
     "dflash2": lambda folder: chain(dflash2(folder), V),
+    "domino": lambda folder: chain(zlab(folder, "domino"), V),
+    "jetspec": lambda folder: tree(zlab(folder, "jetspec"), V),
     "eagle3": lambda folder: chain(eagle3(folder), V),
     "peagle": lambda folder: chain(peagle(folder), V),
     "tree": lambda folder: tree(mtp(), V),

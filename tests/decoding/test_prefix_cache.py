@@ -103,7 +103,7 @@ def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
     goes_on(MODEL, drafting(way), drafts_at_all=way != "none")
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "peagle", "dspark", "dflash2", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "peagle", "dspark", "dflash2", "domino", "jetspec", "medusa"])
 @pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters_go_on_too(tmp_path, kind, way):
     write = {
@@ -111,6 +111,8 @@ def test_published_drafters_go_on_too(tmp_path, kind, way):
         "peagle": lambda folder: write_peagle(folder, DEEP),
         "dspark": lambda folder: write_block(folder, DEEP, kind="dspark", markov="gated", confidence="markov"),
         "dflash2": lambda folder: write_block(folder, DEEP, kind="dflash2"),
+        "domino": lambda folder: write_block(folder, DEEP, layout="z-lab", kind="domino"),
+        "jetspec": lambda folder: write_block(folder, DEEP, layout="z-lab", kind="jetspec"),
         "medusa": lambda folder: medusa_folder(folder, medusa_heads(DEEP)),
     }[kind]
     load = resolve_name(METHODS[kind].loader)

@@ -73,6 +73,8 @@ WAYS = (
     "heads tree",
     "dspark",
     "dflash2 tree",
+    "domino",
+    "jetspec tree",
     "composite",
 )
 ASSISTANT = llama(1, 1)
@@ -120,8 +122,9 @@ def network(kind: str, model) -> nn.Module:
             return layer
         case "eagle3":
             return eagle3_head(model)
-        case "dspark" | "dflash2":
+        case "dspark" | "dflash2" | "domino" | "jetspec":
             heads = dict(markov="rnn", confidence="markov") if kind == "dspark" else {}
+            heads |= dict(layout="z-lab") if kind in ("domino", "jetspec") else {}
             with TemporaryDirectory() as folder:
                 return load_block(write_block(Path(folder), model, kind=kind, **heads), model).network
     return ParallelHeads(model, torch.arange(V), 4).eval()

@@ -1,7 +1,9 @@
-"""DSpark and DFlash 2 draft a block of slots at once, then walk them: a slot's logits depend on the token before it.
+"""DSpark, DFlash 2 and Domino draft a block of slots at once, then walk them: a slot's logits depend on the tokens
+before it.
 
-DeepSeek-AI 2026, "DSpark"; z-lab 2026, "DFlash 2"; the networks: models/networks/dspark.py, dflash2.py. The walk costs
-a small matrix product a token. DSpark's confidence head rates a token before that token is chosen.
+DeepSeek-AI 2026, "DSpark"; z-lab 2026, "DFlash 2"; Huang et al. 2026, "Domino"; the networks: models/networks,
+dspark.py, dflash2.py and domino.py. The walk costs a few small matrix products a token. DSpark's confidence head rates
+a token before that token is chosen.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class WalkedBranches(Branches):
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         device = self._states.device
         memory = self._memory.index_select(0, to_device(rows, device))
-        slot = self._network.slot(self._base[self._slot], self._states[self._slot], to_device(ids, device), memory)
+        k, before = self._slot, to_device(ids, device)
+        slot = self._network.slot(k, self._base[k], self._states[k], before, memory)
         self._slot += 1
         self._memory, self.confidence = slot.memory, slot.confidence
         return slot.logits

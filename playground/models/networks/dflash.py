@@ -8,6 +8,9 @@ computes keys and values. Embedding and head are the target's.
 From a block of γ slots z-lab's drafters predict the masked tokens: γ - 1 of them. DeepSpec's read each slot as a
 language model does, so that the last token's slot predicts too: γ tokens. Published drafters have Qwen3's layers. So
 has transformers' one DFlash class, the assistant of Muse Glimmer, which is the network here for all of them.
+
+JetSpec (Hu et al. 2026, arXiv 2606.18394; later JetFlow, github.com/hao-ai-lab/JetSpec) is this network, trained with a
+causal mask inside the block, and drafts a tree: the likeliest combinations of the positions' tokens.
 """
 
 from __future__ import annotations
@@ -145,18 +148,25 @@ class DFlash(nn.Module):
         return (near & (back >= 0) if causal else near)[None, None]
 
 
-def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads a DFlash drafter.
+def load_dflash(
+    name: str, target: LoadedModel, progress: Callable[[Progress], None], method: str = "dflash"
+) -> LoadedDrafter:
+    """Loads a DFlash drafter, or that of another method with its network.
 
     Raises:
-        PlaygroundError: there is no such drafter, it is not DFlash's first version, it was trained for another target,
-            or its files are broken.
+        PlaygroundError: there is no such drafter, it is of another method, it was trained for another target, or its
+            files are broken.
     """
-    files = read_block(name, "dflash", target, "", progress)
+    files = read_block(name, method, target, "", progress)
     with explained(files.weights, target.model.device):
         network = DFlash(files.base, target.model, files.layout.causal, **options(files))
         load_head(network, files)
     return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)
+
+
+def load_jetspec(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    """Loads a JetSpec drafter, a DFlash whose block tokens see earlier ones alone; see `load_dflash`."""
+    return load_dflash(name, target, progress, "jetspec")
 
 
 def options(files: BlockFiles) -> dict[str, Any]:

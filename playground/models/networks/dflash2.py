@@ -124,7 +124,7 @@ class DFlash2(Walked):
         super().__init__(base, target, causal, **others)
         self.candidate_selector = selector
 
-    def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
+    def slot(self, index: int, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
         return Slot(self.candidate_selector(base, state, ids), None, memory)
 
 

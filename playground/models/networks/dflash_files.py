@@ -1,7 +1,8 @@
 """Reads the folders of DFlash, and of networks built on it, into one form.
 
-There are four layouts: z-lab's, that of transformers' one DFlash class, DeepSpec's (DeepSeek's own drafters) and that
-of speculators. They number the target's layers differently, and in some of them the block's first slot drafts too.
+There are four layouts: z-lab's (also Domino's and JetSpec's), that of transformers' one DFlash class, DeepSpec's
+(DeepSeek's own drafters) and that of speculators. They number the target's layers differently, and in some of them the
+block's first slot drafts too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ from playground.tensor_header import header
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
 SECOND = "DFlash2DraftModel"  # in z-lab's layout, and in that of speculators
 DEEPSPEC = ("Qwen3DSparkModel", "DSparkDraftModel")  # for DFlash and DSpark; the latter has a dflash_config
-SPECULATORS = ("dflash", "dspark", "dflash2")  # types, as its config.json names them
+DOMINO = "DominoDraftModel"  # SpecForge's name for z-lab's network with Domino's head
+FIRST = ("dflash", "dspark"), (ZLAB, TRANSFORMERS, *DEEPSPEC)
+# By method: the types of speculators and the architectures that hold its weights.
+LAYOUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "dflash": FIRST,
+    "dspark": FIRST,
+    "dflash2": (("dflash2",), (SECOND,)),
+    "domino": ((), (ZLAB, DOMINO)),
+    "jetspec": ((), (ZLAB,)),
+}
+MARKS = {"domino": "projector_type", "jetspec": "causal_head"}  # entries of config.json that a method's weights have
 NAMES = {r"^fc\.": "encoder.fc.", r"^hidden_norm\.": "encoder.output_norm_enc."}  # z-lab's weight names to the class's
 LAYERS = re.compile(r"(layers|fc|hidden_norm|norm|encoder)\.")  # tensors of the class
 TARGETS = re.compile(
@@ -132,32 +143,32 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: 
     n = text.num_hidden_layers
     architecture = next(iter(raw.get("architectures") or []), "no architecture")
     given = {**raw, **(raw.get("dflash_config") or {})}
-    if given.get("projector_type"):
+    projector = given.get("projector_type")
+    if projector and (projector != "domino" or method != "domino"):
+        advice = "Choose the drafter domino" if projector == "domino" else "Choose a drafter without a projector_type"
         raise PlaygroundError(
-            f"{name} is a DFlash network with a further head: its config.json has the projector_type "
-            f"{given['projector_type']}, as Domino's has. Domino is not supported yet. Choose a DFlash drafter without "
-            "a projector_type."
+            f"{name} is a DFlash network with a further head: its config.json has the projector_type {projector}. "
+            f"{advice}."
         )
     speculators = raw.get("speculators_model_type")
-    second = speculators == "dflash2" or (architecture == SECOND and not speculators)
-    known = second == (method == "dflash2")
-    if known and speculators in SPECULATORS and isinstance(raw.get("transformer_layer_config"), dict):
+    types, architectures = LAYOUTS[method]
+    mark = MARKS.get(method)
+    if speculators in types and isinstance(raw.get("transformer_layer_config"), dict):
         given = _whole(raw["transformer_layer_config"], name) | given
         # Ids in speculators name inputs: n is the output of the last layer, before the final norm.
         given["target_layer_ids"] = [i - 1 for i in raw.get("aux_hidden_state_layer_ids") or (2, n // 2, n - 3)]
         windows_causal = not raw.get("sliding_window_non_causal", speculators == "dflash2")
         from_anchor = raw.get("sample_from_anchor", speculators == "dspark")
-    elif known and architecture in DEEPSPEC and not speculators:
-        windows_causal, from_anchor = False, True
-    elif known and architecture in (ZLAB, TRANSFORMERS, SECOND) and not speculators:
-        windows_causal, from_anchor = architecture == ZLAB, given.get("sample_from_anchor", False)
+    elif architecture in architectures and not speculators and (mark is None or given.get(mark)):
+        windows_causal = architecture == ZLAB and method != "domino"
+        from_anchor = architecture in DEEPSPEC or given.get("sample_from_anchor", given.get("shift_label", False))
     else:
         kind = f"a {speculators} of speculators" if speculators else architecture
-        ours = SECOND if method == "dflash2" else f"{ZLAB}, {TRANSFORMERS} or {DEEPSPEC[0]}"
-        theirs = "dflash2" if method == "dflash2" else "dflash or dspark"
+        ours = f"{' or '.join(architectures)}{f' and a {mark}' if mark else ''}"
+        theirs = f", or a {' or '.join(types)} of speculators" if types else ""
         raise PlaygroundError(
             f"{name} is not a supported {METHODS[method].label} drafter: its config.json names {kind}. Choose one with "
-            f"{ours}, or a {theirs} of speculators."
+            f"{ours}{theirs}."
         )
     if not given.get("target_layer_ids") or given.get("mask_token_id") is None:
         raise PlaygroundError(
@@ -200,8 +211,9 @@ def _config(given: Mapping[str, Any]) -> MuseGlimmerAssistantConfig:
 
 def _causal(given: Mapping[str, Any], windows: bool) -> frozenset[str]:
     """Returns the causal kinds of layers. `windows`: whether sliding-window layers are causal by default."""
-    if given.get("is_causal") is not None:
-        return frozenset(["full_attention", "sliding_attention"] if given["is_causal"] else [])
+    causal = given.get("causal_head") or given.get("is_causal")
+    if causal is not None:
+        return frozenset(["full_attention", "sliding_attention"] if causal else [])
     return frozenset(["sliding_attention"] if windows else [])
 
 

@@ -57,10 +57,11 @@ class Walked(DFlash):
         return states.new_zeros(1, 0)
 
     @abstractmethod
-    def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
+    def slot(self, index: int, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
         """Computes a slot for several branches.
 
         Args:
+            index: the slot's, from 0.
             base: (draft vocabulary,), the slot's logits before any token is chosen.
             state: (width,), the slot's.
             ids: (rows,), the token before the slot in each branch.
@@ -133,7 +134,7 @@ class DSpark(Walked):
         """Returns s_0, (1, rank)."""
         return states.new_zeros(1, self.markov_head.markov_w1.embedding_dim if self.markov_head is not None else 0)
 
-    def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
+    def slot(self, index: int, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
         states, logits = state.expand(len(ids), -1), base.expand(len(ids), -1)
         read = states
         if self.markov_head is not None:

@@ -1,5 +1,5 @@
-"""Drafters of DFlash's kind in the layouts of DeepSpec and speculators, random weights; and a forward pass of them that
-is written from the formulas in plain torch."""
+"""Drafters of DFlash's kind in the layouts of z-lab, DeepSpec and speculators, random weights; and a forward pass of
+them that is written from the formulas in plain torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from transformers import PreTrainedModel
 
 BLOCK, HEADS, GROUPS, HEAD_DIM, RANK, EPS, THETA = 5, 4, 2, 6, 3, 1e-6, 5e4
 TAPS, GROUP, TOP = 3, 8, 6  # of DFlash 2
+MEMORY, MIDDLE = 5, 7  # of Domino
 ARCHITECTURES = {"dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator", "dflash2": "DFlash2DraftModel"}
+INSIDE = {  # of z-lab's dflash_config
+    "domino": {"projector_type": "domino", "pure_draft_prefix_len": 1, "gru_hidden_dim": MEMORY, "emb_dim": MIDDLE},
+    "jetspec": {"causal_head": True},
+}
 
 
 def write_block(
@@ -68,9 +73,16 @@ def write_block(
             shapes[f"{layer}.{part}_conv.kernel_projection"] = (2 * TAPS * width // GROUP, width)
         shapes |= {f"candidate_selector.{book}_codebook": (vocab, RANK) for book in ("predecessor", "successor")}
         shapes["candidate_selector.hidden_projection"] = (RANK, width)
+    if kind == "domino":
+        shapes |= {
+            "prefix_gru.weight_ih_l0": (3 * MEMORY, width),
+            "prefix_gru.weight_hh_l0": (3 * MEMORY, MEMORY),
+            "embed_proj.0": (MIDDLE, width + MEMORY),
+            "embed_proj.2": (vocab, MIDDLE),
+        }
     shapes |= extra or {}
     generator = torch.Generator().manual_seed(5)
-    bare = ("bias", "base_kernel", "codebook")  # ends of names without ".weight"
+    bare = ("bias", "base_kernel", "codebook", "_l0")  # ends of names without ".weight"
     state = {
         key if key.endswith(bare) else f"{key}.weight": torch.randn(shape, generator=generator) * 0.4
         + (1 if key.endswith("norm") else 0)
@@ -96,7 +108,7 @@ def write_block(
             state["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
             state["t2d"] = torch.isin(torch.arange(vocab), torch.tensor(ids))
         raw = {
-            "architectures": [ARCHITECTURES[kind]],
+            "architectures": [ARCHITECTURES.get(kind, "")],
             "speculators_model_type": kind,
             "speculators_config": {"algorithm": kind, "verifier": {"name_or_path": "owner/big"}},
             "transformer_layer_config": layer,
@@ -107,8 +119,9 @@ def write_block(
             **common,
         }
     elif layout == "z-lab":
-        inside = {"mask_token_id": common.pop("mask_token_id"), "target_layer_ids": list(reads)}
-        raw = {"architectures": ["DFlash2DraftModel"], **layer, "dflash_config": inside, **common}
+        inside = {"mask_token_id": common.pop("mask_token_id"), "target_layer_ids": list(reads), **INSIDE.get(kind, {})}
+        architecture = "DFlash2DraftModel" if kind == "dflash2" else "DFlashDraftModel"
+        raw = {"architectures": [architecture], **layer, "dflash_config": inside | config.pop("inside", {}), **common}
     else:  # DeepSpec's, of DFlash and of DSpark, with copies of the target's embedding and head
         state["embed_tokens.weight"] = target.get_input_embeddings().weight.detach().clone()
         state["lm_head.weight"] = target.get_output_embeddings().weight.detach().clone()
@@ -133,7 +146,8 @@ def change_config(folder: str, **changes: Any) -> None:
 
 
 class Reference:
-    """Drafts one text at a time and from scratch: no cache, every slot attends to all of text and block."""
+    """Drafts one text at a time and from scratch: no cache, every slot attends to all of text and block, or with a
+    causal head to what is not after it."""
 
     def __init__(self, folder: str, target: PreTrainedModel) -> None:
         state = load_file(Path(folder) / "model.safetensors")
@@ -143,7 +157,8 @@ class Reference:
         self.target = target
         self.speculators = "speculators_model_type" in self.raw
         second = "candidate_selector.hidden_projection" in self.w
-        self.from_anchor = self.raw.get("sample_from_anchor", not second)
+        zlab = second or "DFlashDraftModel" in self.raw["architectures"]
+        self.from_anchor = self.raw.get("sample_from_anchor", self.raw.get("shift_label", not zlab))
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.w[name]
@@ -183,7 +198,11 @@ class Reference:
         q = turned(self.norm(heads("q", x), f"{name}.q_norm"), positions[len(context) :])
         k = turned(self.norm(heads("k", every), f"{name}.k_norm"), positions).repeat_interleave(HEADS // GROUPS, 1)
         v = heads("v", every).repeat_interleave(HEADS // GROUPS, 1)
-        weights = (torch.einsum("ihd,jhd->hij", q, k) / HEAD_DIM**0.5).softmax(-1)
+        scores = torch.einsum("ihd,jhd->hij", q, k) / HEAD_DIM**0.5
+        if self.raw.get("causal_head"):
+            after = torch.arange(len(every)) > torch.arange(len(context), len(every))[:, None]
+            scores = scores.masked_fill(after, float("-inf"))
+        weights = scores.softmax(-1)
         return linear(torch.einsum("hij,jhd->ihd", weights, v).reshape(len(x), -1), self.w[f"{name}.o_proj"])
 
     def mlp(self, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -236,6 +255,16 @@ class Reference:
             for c in chosen:
                 scores[c] = logits[c] + (a[before[-1]] * linear(h, w["candidate_selector.hidden_projection"])) @ b[c]
             return scores, None
+        if "embed_proj.0" in w and len(drafted) >= self.raw["pure_draft_prefix_len"]:
+            s = torch.zeros(MEMORY)
+            for x in self.target.get_input_embeddings().weight[before]:
+                (r, z, n), (hr, hz, hn) = (
+                    linear(value, w[f"prefix_gru.weight_{part}_l0"]).view(3, MEMORY)
+                    for part, value in (("ih", x), ("hh", s))
+                )
+                z, n = torch.sigmoid(z + hz), torch.tanh(n + torch.sigmoid(r + hr) * hn)
+                s = (1 - z) * n + z * s
+            return logits + linear(silu(linear(torch.cat([h, s]), w["embed_proj.0"])), w["embed_proj.2"]), None
         if "markov_head.markov_w1" in w:
             e = w["markov_head.markov_w1"][before]
             f = e[-1]

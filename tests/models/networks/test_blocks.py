@@ -1,5 +1,5 @@
-"""DFlash and DSpark in the layouts of DeepSpec and speculators: loaded from folders, against a forward pass written
-from the formulas."""
+"""DFlash, DSpark, DFlash 2, Domino and JetSpec in the layouts in which they are published: loaded from folders, against
+a forward pass written from the formulas."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter
-from playground.models.networks.dflash import load_dflash
+from playground.models.networks.dflash import load_dflash, load_jetspec
 from playground.models.networks.dflash2 import load_dflash2
+from playground.models.networks.domino import load_domino
 from playground.models.networks.dspark import load_dspark
 from playground.presets import kind_of
 from tests.decoding.real import branches_over, llama
@@ -29,7 +30,13 @@ LAYOUTS = {
     "speculators from the anchor": dict(sample_from_anchor=True),
     "speculators, the last layer, fewer tokens": dict(reads=(1, 3), ids=REDUCED),
 }
-LOADERS = {"dflash": load_dflash, "dspark": load_dspark, "dflash2": load_dflash2}
+LOADERS = {
+    "dflash": load_dflash,
+    "dspark": load_dspark,
+    "dflash2": load_dflash2,
+    "domino": load_domino,
+    "jetspec": load_jetspec,
+}
 HEADS = {
     "vanilla": dict(markov="vanilla", confidence="markov"),
     "gated": dict(markov="gated", confidence="plain"),
@@ -104,6 +111,21 @@ def test_a_dflash_2_folder_gives_the_drafts_of_the_formulas(layout, target, tmp_
     drafts_are_those_of_the_formulas(folder, target, BLOCK if "sample_from_anchor" in layout else BLOCK - 1)
 
 
+@pytest.mark.parametrize("inside", [{}, {"shift_label": True}, {"pure_draft_prefix_len": 0}], ids=str)
+@pytest.mark.parametrize("architecture", ["DFlashDraftModel", "DominoDraftModel"])
+def test_a_domino_folder_gives_the_drafts_of_the_formulas(architecture, inside, target, tmp_path):
+    parts = dict(layout="z-lab", kind="domino", reads=(0, 2), inside=inside)
+    folder = write_block(tmp_path / "drafter", target, **parts, architectures=[architecture])
+    assert kind_of(folder) == "domino"
+    drafts_are_those_of_the_formulas(folder, target, BLOCK if "shift_label" in inside else BLOCK - 1)
+
+
+def test_a_jetspec_folder_gives_the_drafts_of_the_formulas(target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, layout="z-lab", kind="jetspec", reads=(0, 2))
+    assert kind_of(folder) == "jetspec"
+    drafts_are_those_of_the_formulas(folder, target, BLOCK - 1)
+
+
 def test_deepspecs_layout_by_its_other_name(target, tmp_path):
     """vLLM takes it for the same network, with two keys in a place of their own."""
     inside = {"mask_token_id": 38, "target_layer_ids": [0, 2]}
@@ -113,8 +135,13 @@ def test_deepspecs_layout_by_its_other_name(target, tmp_path):
     drafts_are_those_of_the_formulas(folder, target, BLOCK)
 
 
-def test_rows_of_a_tree_have_their_own_memory(target, tmp_path):
-    folder = write_block(tmp_path / "drafter", target, kind="dspark", markov="rnn", confidence="markov")
+@pytest.mark.parametrize(
+    "drafter",
+    [dict(kind="dspark", markov="rnn", confidence="markov"), dict(layout="z-lab", kind="domino")],
+    ids=["dspark", "domino"],
+)
+def test_rows_of_a_tree_have_their_own_memory(drafter, target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, **drafter)
     network, reference = load(folder, target).network, Reference(folder, target)
     runner = EagerRunner(target)
     branches = branches_over(network, runner)
@@ -127,8 +154,9 @@ def test_rows_of_a_tree_have_their_own_memory(target, tmp_path):
         logits = branches.grow([3, 4], [2, 0])
         for row, path in zip(logits, ([2, 3], [5, 4]), strict=True):
             torch.testing.assert_close(row, reference.logits(TEXT, path)[0], rtol=1e-3, atol=1e-3)
-        for chance, path in zip(branches.confidence.tolist(), ([2, 3], [5, 4]), strict=True):
-            assert chance == pytest.approx(reference.logits(TEXT, path)[1], rel=1e-3)
+        for row, path in enumerate(([2, 3], [5, 4])):
+            confidence = reference.logits(TEXT, path)[1]
+            assert confidence is None or float(branches.confidence[row]) == pytest.approx(confidence, rel=1e-3)
 
 
 def without(folder: str, key: str) -> None:
@@ -169,6 +197,30 @@ REFUSED = {
         dict(kind="dflash2", speculators_model_type="dflash3"),
         "names a dflash3 of",
     ),
+    "Domino of speculators": (
+        dict(kind="domino", speculators_model_type="domino", architectures=["DominoSpeculator"]),
+        "names a domino of speculators. Choose one with DFlashDraftModel or DominoDraftModel and a projector_type.",
+    ),
+    "Domino with a bias": (
+        dict(layout="z-lab", kind="domino", extra={"prefix_gru.bias_ih_l0": (15,)}),
+        ", such as prefix_gru.bias_ih_l0.",
+    ),
+    "Domino of another width": (
+        dict(layout="z-lab", kind="domino", extra={"embed_proj.0": (7, 32)}),
+        "embed_proj.0.weight has the shape (7, 32), and by the network and its other parts it is (7, 37)",
+    ),
+    "another projector": (
+        dict(layout="z-lab", kind="domino", inside={"projector_type": "waltz"}),
+        "projector_type waltz. Choose a drafter without",
+    ),
+    "JetSpec of speculators": (
+        dict(kind="jetspec", speculators_model_type="jetspec", architectures=["JetSpecSpeculator"]),
+        "names a jetspec of speculators. Choose one with DFlashDraftModel and a causal_head.",
+    ),
+    "JetSpec with an adapter": (
+        dict(layout="z-lab", kind="jetspec", extra={"hidden_dim_adapter.proj": (32, 32)}),
+        ", such as hidden_dim_adapter.proj.weight.",
+    ),
     "no mask token": (dict(mask_token_id=None), "lacks target_layer_ids or mask_token_id"),
     "the embedding": (dict(reads=(0, 2)), "reads the target's embedding"),
     "the embedding, DeepSpec": (dict(layout="deepspec", reads=(-1, 2)), "reads the target's embedding"),
@@ -192,7 +244,12 @@ def test_what_is_not_known_is_refused_in_words(case, target, tmp_path):
 def test_a_drafter_is_named_by_its_tensors_where_another_was_asked_for(target, tmp_path):
     spark = write_block(tmp_path / "spark", target, **SPARK)
     flash = write_block(tmp_path / "flash", target, layout="deepspec", markov_rank=256)
-    for folder, load_it, named in ((spark, load_dflash, "dspark"), (flash, load_dspark, "dflash")):
+    jet = write_block(tmp_path / "jet", target, layout="z-lab", kind="jetspec")
+    for folder, load_it, named in (
+        (spark, load_dflash, "dspark"),
+        (flash, load_dspark, "dflash"),
+        (jet, load_dflash, "jetspec"),
+    ):
         with pytest.raises(PlaygroundError, match=rf"draft as {named}\b.*drafter {named}\b"):
             load_it(folder, loaded(target), lambda step: None)
 
@@ -202,13 +259,21 @@ def test_a_drafter_is_named_by_its_tensors_where_another_was_asked_for(target, t
     [
         ("layers.1.mlp_conv.base_kernel", "no mlp_conv"),
         ("candidate_selector.hidden_projection.weight", "no candidate_selector"),
+        ("prefix_gru.weight_hh_l0", "no prefix_gru"),
     ],
 )
-def test_a_dflash_2_folder_that_lacks_a_part_is_refused(key, sentence, target, tmp_path):
-    folder = write_block(tmp_path / "drafter", target, kind="dflash2")
+def test_a_folder_that_lacks_a_part_is_refused(key, sentence, target, tmp_path):
+    kind = "domino" if "gru" in key else "dflash2"
+    folder = write_block(tmp_path / "drafter", target, layout="z-lab", kind=kind)
     without(folder, key)
     with pytest.raises(PlaygroundError, match=sentence):
-        load_dflash2(folder, loaded(target), lambda step: None)
+        LOADERS[kind](folder, loaded(target), lambda step: None)
+
+
+def test_a_domino_folder_is_named_where_dflash_was_asked_for(target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, layout="z-lab", kind="domino")
+    with pytest.raises(PlaygroundError, match=r"has the projector_type domino\. Choose the drafter domino"):
+        load_dflash(folder, loaded(target), lambda step: None)
 
 
 @pytest.mark.parametrize("key", ["lm_head.weight", "layers.1.mlp.up_proj.weight", "markov_head.markov_w2.weight"])

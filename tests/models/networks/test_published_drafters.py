@@ -91,7 +91,7 @@ def test_layers_with_a_window_are_causal_where_zlab_has_them_so(tmp_path, target
         ({"num_hidden_layers": 3, "layer_types": None}, "tensors more, such as layers.2"),
         (
             {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 1], "projector_type": "domino"}},
-            "Domino is not supported yet",
+            "Choose the drafter domino",
         ),
     ],
     ids=str,
