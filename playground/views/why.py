@@ -88,6 +88,11 @@ def paragraph(measured: Measured) -> str:
     sentences += [_cost(found), _whole(it)]
     if largest := _largest(found):
         sentences.append(f"What costs most is {largest}.")
+    if limit := theory.asynchronous(measured):
+        sentences.append(
+            f"Predicted, not measured: at most {limit:.2f}x if a second device drafted while the target verifies and "
+            "foresaw every verdict (SSD)."
+        )
     if measured.interval:
         sentences.append(
             "These are the figures of one run of each lane, the one in the middle by speed. The speed-up by all runs: "

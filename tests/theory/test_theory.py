@@ -295,6 +295,26 @@ def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
     assert why.waterfall(again).data[0].x[-1] == "measured"
 
 
+@pytest.mark.parametrize(("draft_s", "round_s"), [(0.02, VERIFY_S), (0.3, 0.3)], ids=["hidden", "longer"])
+def test_drafts_of_a_second_device_take_what_they_are_longer_than_the_pass_before(draft_s, round_s):
+    def lanes(drafter: str) -> metrics.Measured:
+        made = [plain_round(0)]
+        for _ in range(10):
+            spent = {"draft_s": draft_s, "verify_s": VERIFY_S, "start_s": made[-1].end_s}
+            made.append(drafted_round([2, 3], accepted=2, own=1, **spent))
+        return metrics.measured(Comparison((standard(31), trace(made, drafter=drafter))), "Assisted")
+
+    found = lanes("assistant")
+    wanted = made_s(31) / (made_s(1) + draft_s + VERIFY_S + 9 * round_s)
+    assert theory.asynchronous(found) == pytest.approx(wanted)
+    assert f"Predicted, not measured: at most {wanted:.2f}x" in why.paragraph(found)
+    assert theory.asynchronous(lanes("mtp")) is None, "it reads what the pass computes"
+
+
+def made_s(tokens: int) -> float:
+    return standard(tokens).rounds[-1].end_s
+
+
 def test_a_prediction_that_misses_gets_a_reason():
     found, other = theory.what_if(standard(), assisted(0.7, 3)), assisted(0.7, 3)
     missed = replace(found, predicted=2 * found.measured)
