@@ -1,6 +1,7 @@
-"""Trains drafters on their target's answers: prompts, answers, training, the drafter's weights and model card.
+"""Trains drafters on their target's answers: prompts, answers, training, the drafter's weights and model card; and
+writes them for other engines (export.py).
 
-The playground gets the command `distil` over an entry point, as from any package.
+The playground gets the commands `distil` and `export-drafter` over an entry point, as from any package.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from playground.commands.arguments import DEFAULT, count, positive, read
 from playground.commands.progress_bar import progress_bar
+from playground_distil import export
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -89,3 +91,6 @@ def _distil(options: argparse.Namespace) -> None:
     start_from = options.start_from
     train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary, start_from=start_from)
     print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")
+
+
+COMMANDS = [add, export.add]

@@ -27,8 +27,8 @@ from transformers import (
 from playground.models.attention import decoder_of
 from playground.models.load import LoadedModel
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
-from playground.models.networks.speculators import speculators_config, vocabulary_maps
 from playground_distil.data import Batch
+from playground_distil.speculators import speculators_config, vocabulary_maps
 from playground_distil.students import DraftVocabulary, Lesson, RecursiveStudent
 
 HEAD_K = 3  # tokens that an EAGLE-3 head drafts by default

@@ -24,7 +24,6 @@ from playground.models.device import device_name, has_bfloat16
 from playground.models.load import LoadedModel, load
 from playground.models.networks.made_for import check_same_tokenizer
 from playground.models.networks.mtp import MtpLayer
-from playground.models.networks.speculators import drafted, published_state, save_speculators
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
 from playground_distil import starts
@@ -32,6 +31,7 @@ from playground_distil.answers import Answer
 from playground_distil.collect import collect, read, shards
 from playground_distil.data import draft_vocabulary, load_answers
 from playground_distil.published import BlockDrafter, BlockStudent, Eagle3Student, K, layer_config, mask_token, new_head
+from playground_distil.speculators import drafted, published_state, save_speculators
 from playground_distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground_distil.train import Figures, Plan, train
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.commands.export_drafter import _commands
+from playground_distil.export import _commands
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "drafters"
 

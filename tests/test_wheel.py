@@ -54,7 +54,7 @@ def test_the_terminal_works_where_nothing_but_the_package_is(run):
     parts = (
         "installed0/site/playground/__init__.py",
         "playground_servers:KINDS",
-        "playground_distil:add",
+        "playground_distil:COMMANDS",
         "DeepSeek",
         "Ollama",
         "engine: True \n",

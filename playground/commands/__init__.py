@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground import app
-from playground.commands import compare, export_drafter, history, kinds, servers
+from playground.commands import compare, history, kinds, servers
 from playground.errors import PlaygroundError
 from playground.plugins import load_plugins
 
@@ -49,10 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         kinds.add,
         history.add,
         history.add_listings,
-        export_drafter.add,
         servers.add_serve_command,
         servers.add_monitor,
     ):
         add(commands)
-    load_plugins("playground.commands", lambda add, package: add(commands), first="playground_distil:add")
+    load_plugins("playground.commands", lambda add, package: add(commands), first="playground_distil:COMMANDS")
     return parser

@@ -10,13 +10,13 @@ from playground.decoding.runners.capture import watched_modules, watching
 from playground.experiments.compare import run
 from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
-from playground.models.networks.speculators import drafted, published_state, save_speculators
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground_distil.answers import CHOICES, Answer
 from playground_distil.data import batch_of
 from playground_distil.published import STRIDE, BlockDrafter, BlockStudent, Eagle3Student, new_head
 from playground_distil.recipe import PUBLISHED, STEPS, layers_read
+from playground_distil.speculators import drafted, published_state, save_speculators
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)

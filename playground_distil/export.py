@@ -79,7 +79,7 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _write_zlab(folder: Path, target: LoadedModel) -> None:
-    from playground.models.networks.speculators import as_zlab, published_state, save_speculators, shares_head
+    from playground_distil.speculators import as_zlab, published_state, save_speculators, shares_head
 
     config, state = json.loads((folder / "config.json").read_text(encoding="utf-8")), published_state(str(folder))
     check(

@@ -21,8 +21,8 @@ from playground.models.fetch.shipped import written_out
 from playground.models.load import LoadedModel
 from playground.models.networks.made_for import draft_ids
 from playground.presets import folder_of
+from playground.views.engine_commands import STARTER
 
-STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # the starter's name on the hub
 SHARD = "9900KB"  # so that no file is over 10 MB
 ARCHITECTURES = {"eagle3": "Eagle3Speculator", "dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator"}
 
