@@ -212,11 +212,11 @@ def IT(commands):
 
 
 def test_a_package_adds_a_command_and_one_that_cannot_be_added_ends_in_a_warning(tmp_path, monkeypatch, capsys, caplog):
-    registered(tmp_path, "playground.commands", {"greeting": GREET, "broken": "IT = 3"})
+    registered(tmp_path, "playground.commands", {"greeter": GREET, "no_function": "IT = 3"})
     monkeypatch.syspath_prepend(tmp_path)
     main(["greet", "you"])
     assert capsys.readouterr().out == "Hello you\n"
-    assert "the package broken adds to playground.commands" in caplog.text
+    assert "the package no_function adds to playground.commands" in caplog.text
 
 
 def test_pairs_lists_every_preset_with_a_reason(capsys):

@@ -157,7 +157,7 @@ class Reference:
         self.target = target
         self.speculators = "speculators_model_type" in self.raw
         second = "candidate_selector.hidden_projection" in self.w
-        zlab = second or "DFlashDraftModel" in self.raw["architectures"]
+        zlab = second or self.raw["architectures"][0] in ("DFlashDraftModel", "DominoDraftModel")
         self.from_anchor = self.raw.get("sample_from_anchor", self.raw.get("shift_label", not zlab))
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
