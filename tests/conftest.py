@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,9 +118,17 @@ def tiny_llama(tiny_tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return small_llama(tiny_tokenizer)
 
 
+@pytest.fixture(scope="session")
+def written_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_llama: LlamaForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast
+) -> Path:
+    folder = tmp_path_factory.mktemp("written") / "tiny"
+    tiny_llama.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
-def tiny_folder(tmp_path: Path, tiny_llama: LlamaForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> Path:
+def tiny_folder(tmp_path: Path, written_once: Path) -> Path:
     """A folder named "tiny" as `save_pretrained` writes it."""
-    tiny_llama.save_pretrained(tmp_path / "tiny")
-    tiny_tokenizer.save_pretrained(tmp_path / "tiny")
-    return tmp_path / "tiny"
+    return shutil.copytree(written_once, tmp_path / "tiny")

@@ -1,4 +1,5 @@
-"""Packages that add to the playground over entry points: those of the guides, and broken ones."""
+"""Packages as an installer would put them on a machine, without starting one: the playground's own, those of the guides
+that add to it over entry points, and broken ones."""
 
 from __future__ import annotations
 
@@ -6,8 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
+from hatchling import build
 
 ROOT = Path(__file__).parent.parent
 
@@ -19,14 +24,23 @@ def files_of(guide: str) -> dict[str, str]:
 
 
 def installed(folder: Path, files: Mapping[str, str]) -> Path:
-    """Writes the files of a package and installs it. Returns the folder to import it from."""
+    """Writes the files of a package, builds its wheel and unpacks it. Returns the folder to import it from."""
     for name, text in files.items():
         path = folder / "package" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    options = ["--no-deps", "--no-build-isolation", "--no-compile", "--quiet", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder / "site")]
-    subprocess.run([*command, str(folder / "package")], check=True)
+    return unpacked(folder / "package", folder)
+
+
+def unpacked(project: Path, folder: Path) -> Path:
+    """Builds a project's wheel by its build backend, and unpacks it in `folder`, which is all that installing one does.
+    Returns the folder to import it from."""
+    assert 'build-backend = "hatchling.build"' in (project / "pyproject.toml").read_text(encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        wheel = folder / build.build_wheel(str(folder))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
     return folder / "site"
 
 

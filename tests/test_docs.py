@@ -9,6 +9,9 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -103,8 +106,15 @@ def test_a_command_in_a_block_is_one_that_the_program_takes(page, line, parse):
         parse(*ours(line))
 
 
+@cache
+def help_of(program: str, *words: str) -> str:
+    with pytest.raises(SystemExit), redirect_stdout(StringIO()) as printed:
+        MAINS[program]([*words, "--help"])
+    return printed.getvalue()
+
+
 @pytest.mark.parametrize(("page", "span"), TEXTS)
-def test_a_command_in_the_text_has_options_that_exist(page, span, capsys):
+def test_a_command_in_the_text_has_options_that_exist(page, span):
     program, words = ours(span)
     if program == "app.py":
         program, words = "playground", ["app", *words]
@@ -112,11 +122,7 @@ def test_a_command_in_the_text_has_options_that_exist(page, span, capsys):
     if not words or words[0] in ("COMMAND", "noise"):  # the latter is an example of a guide
         return
     assert words[0] in choices, words
-    with pytest.raises(SystemExit):
-        MAINS[program](
-            [words[0], *(word for word in words[1:2] if word in ("llama", "vllm", "mtp", "answers")), "--help"]
-        )
-    help_ = capsys.readouterr().out
+    help_ = help_of(program, words[0], *(it for it in words[1:2] if it in ("llama", "vllm", "mtp", "answers")))
     missing = [word for word in words if word.startswith("--") and word not in help_]
     assert not missing
 
@@ -134,9 +140,14 @@ def test_every_link_leads_somewhere(page):
             assert heading in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings}, link
 
 
+@cache
+def sources_of_tests() -> str:
+    return "".join(text_of(ROOT / name) for name in FILES if name.startswith("tests/") and name.endswith(".py"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_and_test_that_is_named_is_there(page):
-    sources = "".join(text_of(ROOT / name) for name in FILES if name.startswith("tests/") and name.endswith(".py"))
+    sources = sources_of_tests()
     for span in in_text(page):
         if re.fullmatch(r"test_\w+", span):
             assert f"def {span}(" in sources, span

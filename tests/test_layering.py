@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,13 @@ FORBIDDEN = {
 }
 
 
-def imported(file: Path) -> Iterator[str]:
+@cache
+def imported(file: Path) -> frozenset[str]:
     """The rooms of the package and the libraries that a file imports, at its top or in a function."""
+    return frozenset(_imported(file))
+
+
+def _imported(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
@@ -47,7 +53,7 @@ def imported(file: Path) -> Iterator[str]:
 @pytest.mark.parametrize("room", FORBIDDEN)
 def test_a_room_knows_only_what_is_below_it(room):
     files = [*(PACKAGE / room).rglob("*.py")] or [PACKAGE / f"{room}.py"]
-    wrong = {str(file.relative_to(PACKAGE)): set(imported(file)) & FORBIDDEN[room] for file in files}
+    wrong = {str(file.relative_to(PACKAGE)): imported(file) & FORBIDDEN[room] for file in files}
     assert not {file: names for file, names in wrong.items() if names}
 
 
@@ -57,9 +63,10 @@ def test_the_package_imports_no_plugin_and_no_benchmark():
 
 
 def test_only_the_page_and_its_hosting_import_gradio():
-    assert {
-        file.relative_to(PACKAGE).parts[0] for file in PACKAGE.rglob("*.py") if "gradio" in set(imported(file))
-    } == {"ui", "hosting"}
+    assert {file.relative_to(PACKAGE).parts[0] for file in PACKAGE.rglob("*.py") if "gradio" in imported(file)} == {
+        "ui",
+        "hosting",
+    }
 
 
 @pytest.mark.parametrize("module", ["playground.commands", "playground.views"])

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 
 import pytest
+from hatchling import build
 
 from playground import ROOT
+from tests.packages import unpacked
 
 pytestmark = pytest.mark.starter
 
@@ -18,13 +21,14 @@ pytestmark = pytest.mark.starter
 def run(tmp_path_factory):
     """Starts Python in an empty folder, where only the installed package can be found."""
     folder = tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (archive,) = folder.glob("*.tar.gz")
-    options = ["--no-deps", "--no-build-isolation", "--no-compile", "--quiet", "--target", str(folder / "site")]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(archive)], check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        archive = folder / build.build_sdist(str(folder))
+    with tarfile.open(archive) as sources:
+        sources.extractall(folder, filter="data")
+    site = unpacked(folder / archive.name.removesuffix(".tar.gz"), folder)
     (folder / "empty").mkdir()
-    environment = os.environ | {"PYTHONPATH": str(folder / "site"), "GRADIO_ANALYTICS_ENABLED": "False"}
+    environment = os.environ | {"PYTHONPATH": str(site), "GRADIO_ANALYTICS_ENABLED": "False"}
 
     def start(*words: str) -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
