@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -109,6 +110,19 @@ def test_a_token_has_the_same_bits_in_any_pass_over_any_tree_after_any_roll_back
         if draw.random() < 0.2:
             text = text[: draw.randrange(1, len(text) + 1)]
             runner.commit(len(text))
+
+
+def test_any_number_of_threads_and_several_passes_at_once_give_the_same_bits(models):
+    texts = [random.Random(i).choices(range(300), k=20) for i in range(3)]
+    used, Threads.number = Threads.number, 1
+    expected = [runner_of(models["Q4_1"]).forward(text, keep=20) for text in texts]
+    try:
+        for Threads.number in (3, 2, 4, 2):
+            with ThreadPoolExecutor(len(texts)) as visitors:
+                seen = visitors.map(lambda text: runner_of(models["Q4_1"]).forward(text, keep=20), texts)
+            assert all(torch.equal(one, other) for one, other in zip(seen, expected, strict=True))
+    finally:
+        Threads.number = used
 
 
 def test_hidden_states_are_those_of_the_watched_layers_without_what_was_rolled_back(models):

@@ -1,4 +1,4 @@
-/* Drafts from hidden states: a draft is one call, and the team stays together between its passes.
+/* Drafts from hidden states: a draft is one call.
 
    The tree is that of EAGLE-2: the likeliest branches grow first, and the draft is as many of the likeliest tokens as a
    pass of the target is worth. */
@@ -16,7 +16,6 @@ typedef struct {
 
 typedef struct {
     const Drafter *drafter;
-    const Cache *cache;
     const Draft *draft; /* NULL for a single pass */
     Step step;
     Work work;
@@ -29,17 +28,17 @@ typedef struct {
     float *hidden;
     int32_t column[MOST_WIDTH][MOST_WIDTH];
     float q[MOST_WIDTH][MOST_WIDTH];
-    int more;
 } Drafting;
 
 static int32_t most_nodes(const Draft *draft) { return MOST_WIDTH * (1 + MOST_WIDTH * draft->depth); }
 
-static void new_drafting(Drafting *d, const Drafter *drafter, const Draft *draft, const Step *step, int threads, uint8_t **scratch) {
+static void new_drafting(Drafting *d, const Drafter *drafter, const Cache *cache, const Draft *draft, const Step *step, int threads,
+                         uint8_t **scratch) {
     int64_t fed = draft ? MOST_WIDTH * draft->depth : 0, tokens = step->tokens > MOST_WIDTH ? step->tokens : MOST_WIDTH;
     d->drafter = drafter;
     d->draft = draft;
     d->step = *step;
-    d->work = new_work(scratch, drafter->model, tokens + fed + step->start - step->base, step->start + (int)(tokens + fed), threads);
+    d->work = new_work(scratch, drafter->model, cache, tokens + fed + step->start - step->base, step->start + (int)(tokens + fed), threads);
     d->joined = new_input(scratch, tokens, 2 * drafter->model->width);
     d->hidden = carve(scratch, 4 * MOST_WIDTH * drafter->model->width);
     if (!draft) return;
@@ -48,7 +47,7 @@ static void new_drafting(Drafting *d, const Drafter *drafter, const Draft *draft
     d->parents = carve(scratch, 4 * (fed + MOST_WIDTH));
 }
 
-/* The places of the tokens of a step; thread 0 alone. */
+/* The places of the tokens of a step. */
 OUTLINE void place_step(Drafting *d) {
     Step *s = &d->step;
     Work *w = &d->work;
@@ -63,44 +62,57 @@ OUTLINE void place_step(Drafting *d) {
     for (int t = 0; t < s->tokens; t++) w->position[t] = s->position;
 }
 
-/* Runs a step, whose tokens are placed. */
-OUTLINE void run_step(Drafting *d, Team *team) {
+static const Matrix *first_matrix(const Drafter *f) { return f->join.rows ? &f->join : &f->model->layer->query_key_value; }
+
+static void read_tokens(void *job, int thread, int begin, int end) {
+    const Drafting *d = job;
     const Drafter *f = d->drafter;
     const Model *m = f->model;
-    const Layer *l = m->layer;
+    int width = m->width, kind = first_matrix(f)->kind;
+    float *row = d->work.own[thread].row;
+    for (int t = begin; t < end; t++) {
+        const float *h = d->step.hidden + (int64_t)t * width;
+        float *x = d->work.x + (int64_t)t * width;
+        embedding_row(m, d->step.ids[t], x);
+        rms_norm(x, f->embedding_norm, row, width, f->epsilon);
+        put(&d->joined, kind, m->wide, t, 0, row, width);
+        rms_norm(h, f->hidden_norm, row, width, f->epsilon);
+        put(&d->joined, kind, m->wide, t, width, row, width);
+        if (!f->join.rows) memcpy(x, f->norm_residual ? row : h, 4 * (size_t)width);
+    }
+}
+
+static void keep_outputs(void *job, int thread, int begin, int end) {
+    const Drafting *d = job;
+    const Model *m = d->drafter->model;
+    const Step *s = &d->step;
+    int width = m->width;
+    float *row = d->work.own[thread].row;
+    for (int t = begin; t < end; t++) {
+        const float *x = d->work.x + (int64_t)(s->tokens - s->keep + t) * width;
+        rms_norm(x, m->norm, row, width, m->epsilon);
+        put(&d->work.normed, m->logits.kind, m->wide, t, 0, row, width);
+        memcpy(s->output + (int64_t)t * width, d->drafter->norm_output ? row : x, 4 * (size_t)width);
+        float *logits = s->logits + (int64_t)t * s->stride;
+        for (int i = m->vocabulary + d->drafter->added.rows; i < s->stride; i++) logits[i] = -INFINITY;
+    }
+}
+
+/* Runs a step, whose tokens are placed. */
+OUTLINE void run_step(Drafting *d) {
+    const Drafter *f = d->drafter;
+    const Model *m = f->model;
     const Step *s = &d->step;
     Work *w = &d->work;
-    int width = m->width, both = !f->join.rows;
-    float *row = w->own[team->id].row;
-    const Matrix *first = both ? &l->query_key_value : &f->join;
-    for (Range r = {0}; team_claim(team, s->tokens, &r);)
-        for (int t = r.begin; t < r.end; t++) {
-            const float *h = s->hidden + (int64_t)t * width;
-            float *x = w->x + (int64_t)t * width;
-            embedding_row(m, s->ids[t], x);
-            rms_norm(x, f->embedding_norm, row, width, f->epsilon);
-            put(&d->joined, first->kind, m->wide, t, 0, row, width);
-            rms_norm(h, f->hidden_norm, row, width, f->epsilon);
-            put(&d->joined, first->kind, m->wide, t, width, row, width);
-            if (both) memcpy(x, f->norm_residual ? row : h, 4 * (size_t)width);
-        }
-    team_wait(team);
-    if (!both) multiply(&f->join, m->wide, &d->joined, s->tokens, w->x, width, 0, team);
-    w->given = both ? &d->joined : NULL;
-    run_layer(m, l, d->cache, d->cache->keys, d->cache->values, w, team);
-    int left = s->tokens - s->keep;
-    for (Range r = {0}; team_claim(team, s->keep, &r);)
-        for (int t = r.begin; t < r.end; t++) {
-            const float *x = w->x + (int64_t)(left + t) * width;
-            rms_norm(x, m->norm, row, width, m->epsilon);
-            put(&w->normed, m->logits.kind, m->wide, t, 0, row, width);
-            memcpy(s->output + (int64_t)t * width, f->norm_output ? row : x, 4 * (size_t)width);
-            float *logits = s->logits + (int64_t)t * s->stride;
-            for (int i = m->vocabulary + f->added.rows; i < s->stride; i++) logits[i] = -INFINITY;
-        }
-    team_wait(team);
-    multiply(&m->logits, m->wide, &w->normed, s->keep, s->logits, s->stride, 0, team);
-    if (f->added.rows) multiply(&f->added, m->wide, &w->normed, s->keep, s->logits + m->vocabulary, s->stride, 0, team);
+    int threads = w->threads, few = s->tokens > 2 ? threads : 1;
+    run_parallel(few, s->tokens, read_tokens, d); /* by tokens */
+    if (f->join.rows) multiply(&f->join, m->wide, &d->joined, s->tokens, w->x, m->width, 0, threads);
+    w->given = f->join.rows ? NULL : &d->joined;
+    run_layer(w, m->layer, w->cache->keys, w->cache->values);
+    run_parallel(few, s->keep, keep_outputs, d); /* by tokens */
+    if (!s->keep) return;
+    multiply(&m->logits, m->wide, &w->normed, s->keep, s->logits, s->stride, 0, threads);
+    if (f->added.rows) multiply(&f->added, m->wide, &w->normed, s->keep, s->logits + m->vocabulary, s->stride, 0, threads);
 }
 
 /* The `most` highest of n values, n a multiple of 16, the highest first, and their shares of the softmax. */
@@ -130,18 +142,18 @@ static void likeliest(const float *x, int n, int most, int32_t *column, float *s
     for (int k = 0; k < most; k++) share[k] = expf(value[k] - highest) / whole;
 }
 
-/* A phase: the likeliest tokens after each row of the last pass. */
-static void choose(Drafting *d, Team *team) {
+/* The likeliest tokens after rows of the last pass. */
+static void choose(void *job, int thread, int begin, int end) {
+    Drafting *d = job;
     const Draft *f = d->draft;
     int vocabulary = d->drafter->model->vocabulary + d->drafter->added.rows;
-    for (Range r = {0}; team_claim(team, d->tips, &r);)
-        for (int t = r.begin; t < r.end; t++) {
-            float *logits = d->step.logits + (int64_t)t * d->step.stride;
-            for (int i = 0; f->refused && i < vocabulary; i++)
-                if (f->refused[d->drafter->ids[i]]) logits[i] = -FLT_MAX;
-            likeliest(logits, d->step.stride, f->width, d->column[t], d->q[t]);
-        }
-    team_wait(team);
+    (void)thread;
+    for (int t = begin; t < end; t++) {
+        float *logits = d->step.logits + (int64_t)t * d->step.stride;
+        for (int i = 0; f->refused && i < vocabulary; i++)
+            if (f->refused[d->drafter->ids[i]]) logits[i] = -FLT_MAX;
+        likeliest(logits, d->step.stride, f->width, d->column[t], d->q[t]);
+    }
 }
 
 /* Puts the tokens that were chosen among the likeliest nodes, and keeps as many of these as give the most tokens for the
@@ -209,21 +221,6 @@ static int grow(Drafting *d, int depth) {
     return 1;
 }
 
-static void draft_work(void *given, Team *team) {
-    Drafting *d = given;
-    for (int depth = 1, more = 1; more; depth++) {
-        run_step(d, team);
-        choose(d, team);
-        if (!team->id) {
-            add_nodes(d);
-            d->more = grow(d, depth);
-        }
-        team_wait(team);
-        more = d->more;
-    }
-    team_wait(team);
-}
-
 /* Writes the branches after a node, the likeliest first: its likeliest branch directly follows it. */
 static int write_after(const Drafting *d, int kept, int node, int parent, int n) {
     for (int b = 0; b < kept; b++) {
@@ -241,30 +238,30 @@ static int write_after(const Drafting *d, int kept, int node, int parent, int n)
 static int64_t draft_scratch(const Drafter *drafter, const Draft *draft, int threads) {
     uint8_t *end = 0;
     Drafting d;
-    new_drafting(&d, drafter, draft, &draft->text, threads, &end);
+    new_drafting(&d, drafter, NULL, draft, &draft->text, threads, &end);
     return (int64_t)(uintptr_t)end;
 }
 
 /* Drafts after the text, whose last tokens it reads first; returns the number of tokens. */
 static int32_t draft(const Drafter *drafter, const Cache *cache, const Draft *draft, int threads) {
     uint8_t *scratch = draft->scratch;
-    Drafting d = {.cache = cache, .tips = 1, .tip = {-1}};
-    new_drafting(&d, drafter, draft, &draft->text, threads, &scratch);
+    Drafting d = {.tips = 1, .tip = {-1}};
+    new_drafting(&d, drafter, cache, draft, &draft->text, threads, &scratch);
     place_step(&d);
-    team_run(threads, draft_work, &d);
+    for (int depth = 1, more = 1; more; depth++) {
+        run_step(&d);
+        run_parallel(threads, d.tips, choose, &d); /* by rows */
+        add_nodes(&d);
+        more = grow(&d, depth);
+    }
     return write_after(&d, worth(&d), -1, -1, 0);
 }
 
-static void step_work(void *d, Team *team) {
-    run_step(d, team);
-    team_wait(team);
-}
-
 static void step(const Drafter *drafter, const Cache *cache, const Step *step, int threads, uint8_t *scratch) {
-    Drafting d = {.cache = cache};
-    new_drafting(&d, drafter, NULL, step, threads, &scratch);
+    Drafting d = {0};
+    new_drafting(&d, drafter, cache, NULL, step, threads, &scratch);
     place_step(&d);
-    team_run(threads, step_work, &d);
+    run_step(&d);
 }
 
 /* Copies rows of a matrix behind those of another of its kind, which has room; the other's `rows` count them already. */

@@ -1,4 +1,4 @@
-/* What Python and the files of the engine share: the model in memory, one pass over it, and the team of threads.
+/* What Python and the files of the engine share: the model in memory, one pass over it, and the threads.
 
    A result for a token never depends on the other tokens of the pass, on the number of threads or on the instruction
    set, to the bit: integer sums are exact, and every sum of floats has one fixed order. So nothing here may be compiled
@@ -103,16 +103,9 @@ typedef struct {
     uint8_t *scratch;
 } Draft;
 
-/* pool.c: a team of threads runs one function; each thread claims its share of a phase, then waits for the others. */
-typedef struct {
-    int id, threads;
-} Team;
-typedef struct {
-    int begin, end;
-} Range;
-void team_run(int threads, void (*work)(void *job, Team *team), void *job);
-int team_claim(Team *team, int total, Range *range);
-void team_wait(Team *team);
+/* pool.c */
+enum { MOST_THREADS = 64 };
+void run_parallel(int threads, int total, void (*work)(void *job, int thread, int begin, int end), void *job);
 
 /* engine.c is compiled once for each instruction set. */
 typedef struct {

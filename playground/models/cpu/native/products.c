@@ -5,16 +5,19 @@
 #include "engine.h"
 #include "simd.h"
 
-enum { TILE = PLAIN ? 1 : LANES == 8 ? 4 : 8, HALVES = TILE < 4 ? TILE : 4, AHEAD = 2048 };
+enum { TILE = PLAIN ? 1 : LANES == 8 ? 4 : 8, AHEAD = 2048 };
+enum { SLOTS = 8, WIDEST = 16 }; /* the most tokens of an input side by side, and of a call of `tile` */
 
-/* The rows that a product reads, one for each token, `columns` wide: floats for 16 bits, integers for blocks. Of 16 bits
-   `high` has the upper 8, rounded, and `low` the rest, both signed: a value is scale (256 high + low). */
+/* The rows that a product reads, one for each token, `columns` wide: floats for 16 bits, integers for blocks. So many
+   tokens, `slots`, lie side by side in each column or block. A value of 16 bits is scale (256 high + low) with signed
+   bytes, one of 8 bits scale low. */
 typedef struct {
-    float *x;
-    int8_t *high, *low;
-    float *scale, *sum; /* (tokens, columns / 32); the sum is that of a block's values */
+    float *x;           /* (tokens / slots, columns, slots) */
+    int8_t *high_low;   /* (tokens / slots, blocks, slots, 2, 32) */
+    float *scale, *sum; /* (tokens / slots, blocks, slots); the sum is that of a block's values */
     int32_t *whole;     /* the sum of a block's integers */
-    int columns;
+    int columns, slots;
+    int amx;            /* 1: products may use AMX (amx.c) */
 } Input;
 
 INLINE void *carve(uint8_t **scratch, int64_t bytes) {
@@ -23,41 +26,50 @@ INLINE void *carve(uint8_t **scratch, int64_t bytes) {
     return p;
 }
 
+/* Whether the call that runs may use AMX. */
+static _Thread_local int may_use_amx;
+
 static Input new_input(uint8_t **scratch, int64_t tokens, int columns) {
-    int64_t blocks = tokens * ((columns + BLOCK - 1) / BLOCK);
-    return (Input){carve(scratch, tokens * columns * 4), carve(scratch, blocks * BLOCK), carve(scratch, blocks * BLOCK),
-                   carve(scratch, blocks * 4),           carve(scratch, blocks * 4),     carve(scratch, blocks * 4),
-                   columns};
+    Input in = {.columns = columns, .slots = tokens < SLOTS ? (int)tokens : SLOTS, .amx = may_use_amx};
+    if (in.slots < 1) in.slots = 1;
+    int64_t padded = (tokens + in.slots - 1) / in.slots * in.slots, blocks = padded * ((columns + BLOCK - 1) / BLOCK);
+    in.x = carve(scratch, padded * columns * 4);
+    in.high_low = carve(scratch, blocks * 2 * BLOCK);
+    in.scale = carve(scratch, blocks * 4);
+    in.sum = carve(scratch, blocks * 4);
+    in.whole = carve(scratch, blocks * 4);
+    return in;
+}
+
+/* The place of a token's first column, or block, among `count` of them; the next is `slots` further on. */
+INLINE int64_t first_of(const Input *in, int token, int count) {
+    return (int64_t)(token / in->slots) * count * in->slots + token % in->slots;
 }
 
 /* Turns 32 floats into integers. What is not a number makes the scale not a number, and so every output. */
 OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) {
-    float most = 0, bad = 0;
     vf top = all(0), wrong = all(0);
     for (int i = 0; i < BLOCK; i += LANES) {
         vf v = load(x + i);
         top = larger(top, larger(v, -v));
         wrong += v - v;
     }
-    for (int i = 0; i < LANES; i++) {
-        most = top[i] > most ? top[i] : most;
-        bad += wrong[i];
-    }
+    vi no = wrong != wrong;
+    float most = most_of(top), bad = sum_of(no) ? NAN : 0;
     float limit = wide ? 32512.f : 127.f, inverse = most > 0 ? limit / most : 0; /* 32512 + 128 rounds to 127 */
     if (inverse > 3e38f) inverse = 0; /* of subnormal values */
     vi sum = all_int(0);
-    int8_t *high = in->high + block * BLOCK, *low = in->low + block * BLOCK;
+    int8_t *high = in->high_low + block * 2 * BLOCK, *low = high + BLOCK;
     for (int i = 0; i < BLOCK; i += LANES) {
         vi q = bad == 0 ? nearest(load(x + i) * inverse) : all_int(0);
         sum += q;
-        vi upper = wide ? (q + 128) >> 8 : q;
+        vi upper = wide ? (q + 128) >> 8 : all_int(0);
         typedef int8_t narrow __attribute__((vector_size(LANES)));
         narrow h = __builtin_convertvector(upper, narrow), l = __builtin_convertvector(q - upper * 256, narrow);
         memcpy(high + i, &h, LANES);
-        if (wide) memcpy(low + i, &l, LANES);
+        memcpy(low + i, &l, LANES);
     }
-    int32_t whole = 0;
-    for (int i = 0; i < LANES; i++) whole += sum[i];
+    int32_t whole = sum_of(sum);
     in->scale[block] = most / limit + bad;
     in->whole[block] = whole;
     in->sum[block] = in->scale[block] * (float)whole;
@@ -65,21 +77,28 @@ OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) 
 
 /* Hands `count` values of a token, from a column on, to a product with a matrix of this kind. */
 OUTLINE void put(const Input *in, int kind, int wide, int token, int column, const float *x, int count) {
-    if (kind >= BFLOAT16) memcpy(in->x + (int64_t)token * in->columns + column, x, 4 * (size_t)count);
-    else
-        for (int i = 0; i < count; i += BLOCK)
-            quantise(in, wide, ((int64_t)token * in->columns + column + i) / BLOCK, x + i);
+    int64_t slots = in->slots;
+    if (kind >= BFLOAT16) {
+        float *to = in->x + first_of(in, token, in->columns) + column * slots;
+        for (int i = 0; i < count; i++) to[i * slots] = x[i];
+        return;
+    }
+    int64_t block = first_of(in, token, in->columns / BLOCK) + column / BLOCK * slots;
+    for (int i = 0; i < count; i += BLOCK, block += slots) quantise(in, wide, block, x + i);
 }
 
 /* One group of rows of FOUR or EIGHT times up to TILE tokens. Bound by memory for one token: 320 bytes a block; by the
-   dot products for many: 16 a block and token of 16 bits, two a cycle at best. `out`: (tokens, stride). */
+   dot products for many: 16 a block and token of 16 bits, two a cycle at best, and five operations for the scales. `out`:
+   (tokens, stride). */
 INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
-    const int bytes = kind == FOUR ? FOUR_BYTES : EIGHT_BYTES, columns = in->columns, blocks = columns / BLOCK;
+    const int bytes = kind == FOUR ? FOUR_BYTES : EIGHT_BYTES, blocks = in->columns / BLOCK, slots = in->slots;
+    const int beside = LANES == 16 ? n : 1; /* tokens whose dot products take turns, where registers suffice */
     for (int part = 0; part < PARTS; part++) {
         const uint8_t *scales = w + 2 * LANES * part, *quads = w + (kind == FOUR ? 64 : 32) + 4 * LANES * part;
+        int64_t at = first_of(in, token, blocks);
         vf sum[TILE];
         UNROLL for (int t = 0; t < n; t++) sum[t] = all(0);
-        for (int b = 0; b < blocks; b++, scales += bytes, quads += bytes) {
+        for (int b = 0; b < blocks; b++, scales += bytes, quads += bytes, at += slots) {
             for (int line = 0; line < bytes; line += 64) __builtin_prefetch(scales + AHEAD + line);
             vb q[8];
             if (kind == FOUR) {
@@ -92,41 +111,48 @@ INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, co
                 UNROLL for (int u = 0; u < 8; u++) q[u] = load_bytes(quads + 64 * u);
             }
             vf scale = from_half(scales), least = kind == FOUR ? from_half(scales + 32) : all(0);
-            UNROLL for (int t = 0; t < n; t++) {
-                int64_t block = (int64_t)(token + t) * blocks + b;
-                const int8_t *high = in->high + block * BLOCK, *low = in->low + block * BLOCK;
-                vi s = all_int(0);
-                UNROLL for (int u = 0; u < 8; u++)
-                    s = kind == FOUR ? dot(s, q[u], four_bytes(high + 4 * u)) : dot_wide(s, q[u], four_bytes(high + 4 * u));
+            const int8_t *high = in->high_low + at * 2 * BLOCK, *low = high + BLOCK;
+            UNROLL for (int first = 0; first < n; first += beside) {
+                vi s[TILE];
+                UNROLL for (int t = first; t < first + beside; t++) s[t] = all_int(0);
                 if (wide) {
-                    s = s << 8;
-                    UNROLL for (int u = 0; u < 8; u++)
-                        s = kind == FOUR ? dot(s, q[u], four_bytes(low + 4 * u)) : dot_wide(s, q[u], four_bytes(low + 4 * u));
+                    UNROLL for (int u = 0; u < 8; u++) UNROLL for (int t = first; t < first + beside; t++)
+                        s[t] = kind == FOUR ? dot(s[t], q[u], four_bytes(high + 64 * t + 4 * u)) : dot_wide(s[t], q[u], four_bytes(high + 64 * t + 4 * u));
+                    UNROLL for (int t = first; t < first + beside; t++) s[t] = s[t] << 8;
                 }
-                if (kind == EIGHT) s -= 128 * in->whole[block];
-                sum[t] = fused(scale * in->scale[block], __builtin_convertvector(s, vf), sum[t]);
-                if (kind == FOUR) sum[t] = fused(least, all(in->sum[block]), sum[t]);
+                UNROLL for (int u = 0; u < 8; u++) UNROLL for (int t = first; t < first + beside; t++)
+                    s[t] = kind == FOUR ? dot(s[t], q[u], four_bytes(low + 64 * t + 4 * u)) : dot_wide(s[t], q[u], four_bytes(low + 64 * t + 4 * u));
+                UNROLL for (int t = first; t < first + beside; t++) {
+                    if (kind == EIGHT) s[t] -= 128 * in->whole[at + t];
+                    sum[t] = fused(scale * in->scale[at + t], __builtin_convertvector(s[t], vf), sum[t]);
+                    if (kind == FOUR) sum[t] = fused(least, all(in->sum[at + t]), sum[t]);
+                }
             }
         }
         UNROLL for (int t = 0; t < n; t++) store(out + t * stride + LANES * part, sum[t]);
     }
 }
 
-/* One group of rows of 16 bits times up to HALVES tokens: they widen to float32 exactly. Every fourth column goes to one of four sums, so that
-   one token does not wait for each sum in turn. Bound by memory up to about 8 tokens. */
+/* One group of rows of 16 bits times up to TILE tokens: they widen to float32 exactly. Every fourth column goes to one
+   of four sums, so that one token does not wait for each sum in turn; where registers are few, two of them after the
+   other two. Bound by memory up to about 8 tokens. */
 INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
-    const int columns = in->columns;
+    const int columns = in->columns, slots = in->slots, once = 4 * n > LANES ? 2 : 4;
     for (int part = 0; part < PARTS; part++) {
         const uint16_t *p = (const uint16_t *)w + LANES * part;
-        vf sum[4][HALVES];
-        UNROLL for (int k = 0; k < 4; k++) UNROLL for (int t = 0; t < n; t++) sum[k][t] = all(0);
-        const float *x = in->x + (int64_t)token * columns;
-        for (int c = 0; c < columns; c += 4) {
-            UNROLL for (int k = 0; k < 4; k++) {
-                if (c + k >= columns) break;
-                const uint16_t *at = p + (int64_t)(c + k) * GROUP;
-                vf weight = kind == BFLOAT16 ? from_bfloat16(at) : from_half((const uint8_t *)at);
-                UNROLL for (int t = 0; t < n; t++) sum[k][t] = fused(weight, all(x[(int64_t)t * columns + c + k]), sum[k][t]);
+        const float *x = in->x + first_of(in, token, columns);
+        vf sum[4][TILE];
+        for (int first = 0; first < 4; first += once) {
+            UNROLL for (int k = 0; k < once; k++) UNROLL for (int t = 0; t < n; t++) sum[first + k][t] = all(0);
+            for (int c = first; c < columns; c += 4) {
+                __builtin_prefetch((const uint8_t *)(p + (int64_t)c * GROUP) + AHEAD);
+                UNROLL for (int k = 0; k < once; k++) {
+                    if (c + k >= columns) break;
+                    const uint16_t *at = p + (int64_t)(c + k) * GROUP;
+                    vf weight = kind == BFLOAT16 ? from_bfloat16(at) : from_half((const uint8_t *)at);
+                    UNROLL for (int t = 0; t < n; t++)
+                        sum[first + k][t] = fused(weight, all(x[(int64_t)(c + k) * slots + t]), sum[first + k][t]);
+                }
             }
         }
         UNROLL for (int t = 0; t < n; t++)
@@ -135,76 +161,109 @@ INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, i
 }
 
 /* `n` is a constant in each call, so that the sums stay in registers. */
-#define OF_TOKENS(most, function, ...) \
-    switch (n < most ? n : most) { \
+#define OF_TOKENS(function, ...) \
+    switch (n < TILE ? n : TILE) { \
     case 1: function(1, __VA_ARGS__); return 1; \
-    case 2: if (2 < most) { function(2 < most ? 2 : 1, __VA_ARGS__); return 2; } /* fall through */ \
-    case 3: if (3 < most) { function(3 < most ? 3 : 1, __VA_ARGS__); return 3; } /* fall through */ \
-    case 4: case 5: case 6: case 7: if (4 < most) { function(4 < most ? 4 : 1, __VA_ARGS__); return 4; } /* fall through */ \
-    default: function(most, __VA_ARGS__); return most; \
+    case 2: if (2 < TILE) { function(2 < TILE ? 2 : 1, __VA_ARGS__); return 2; } /* fall through */ \
+    case 3: if (3 < TILE) { function(3 < TILE ? 3 : 1, __VA_ARGS__); return 3; } /* fall through */ \
+    case 4: case 5: case 6: case 7: if (4 < TILE) { function(4 < TILE ? 4 : 1, __VA_ARGS__); return 4; } /* fall through */ \
+    default: function(TILE, __VA_ARGS__); return TILE; \
     }
 
-/* Multiplies one group of rows with the next tokens, `n` of them at most; returns with how many. */
+#if LANES == 16
+#include "amx.c"
+#else
+static void begin_amx(const Input *in, int n) { (void)in, (void)n; }
+static void end_amx(const Input *in, int n) { (void)in, (void)n; }
+#endif
+
+/* Multiplies one group of rows with the next tokens, `n` of them at most; returns with how many. `out`: (WIDEST, stride). */
 OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
     const int64_t blocks = m->columns / BLOCK;
     const uint8_t *w = m->data;
+    int side_by_side = in->slots - token % in->slots;
     if (m->kind == BFLOAT16 || m->kind == FLOAT16) {
+        if (n > side_by_side) n = side_by_side;
         w += (int64_t)group * m->columns * GROUP * 2;
-        if (m->kind == BFLOAT16) OF_TOKENS(HALVES, tile_of_halves, BFLOAT16, w, in, token, out, stride)
-        OF_TOKENS(HALVES, tile_of_halves, FLOAT16, w, in, token, out, stride)
+        if (m->kind == BFLOAT16) OF_TOKENS(tile_of_halves, BFLOAT16, w, in, token, out, stride)
+        OF_TOKENS(tile_of_halves, FLOAT16, w, in, token, out, stride)
     }
     w += group * blocks * (m->kind == FOUR ? FOUR_BYTES : EIGHT_BYTES);
-    if (m->kind == FOUR) OF_TOKENS(TILE, tile_of_blocks, FOUR, wide, w, in, token, out, stride)
-    OF_TOKENS(TILE, tile_of_blocks, EIGHT, wide, w, in, token, out, stride)
+#if LANES == 16
+    if (in->amx && n > 1) return tile_with_amx(m->kind, w, in, token, n, out, stride);
+#endif
+    if (n > side_by_side) n = side_by_side;
+    if (m->kind == FOUR) OF_TOKENS(tile_of_blocks, FOUR, wide, w, in, token, out, stride)
+    OF_TOKENS(tile_of_blocks, EIGHT, wide, w, in, token, out, stride)
 }
 
-/* Multiplies a group with n tokens into `out`, (n, stride): sets it, or adds to it. */
-static void multiply_group(const Matrix *m, int wide, int group, const Input *in, int n, float *out, int64_t stride, int add) {
-    int first = group * GROUP, rows = m->rows - first < GROUP ? m->rows - first : GROUP;
-    for (int token = 0, done; token < n; token += done) {
-        float sums[TILE][GROUP];
-        done = tile(m, wide, group, in, token, n - token, sums[0], GROUP);
-        for (int t = 0; t < done; t++) {
-            float *to = out + (token + t) * stride + first;
-            for (int r = 0; r < rows; r++) {
-                float y = m->bias ? sums[t][r] + m->bias[first + r] : sums[t][r];
-                to[r] = add ? to[r] + y : y;
+typedef struct {
+    const Matrix *matrix;
+    const Input *in;
+    float *out; /* (n, stride): set, or added to */
+    int64_t stride;
+    int wide, n, add;
+} Multiplying;
+
+/* Sets the outputs of a token and a group of rows, or adds to them. */
+static void take_sums(float *to, const float *sums, const float *bias, int rows, int add) {
+    if (rows == GROUP) {
+        for (int r = 0; r < GROUP; r += LANES) {
+            vf y = bias ? load(sums + r) + load(bias + r) : load(sums + r);
+            store(to + r, add ? load(to + r) + y : y);
+        }
+        return;
+    }
+    for (int r = 0; r < rows; r++) {
+        float y = bias ? sums[r] + bias[r] : sums[r];
+        to[r] = add ? to[r] + y : y;
+    }
+}
+
+static void multiply_groups(void *job, int thread, int begin, int end) {
+    const Multiplying *p = job;
+    const Matrix *m = p->matrix;
+    (void)thread;
+    begin_amx(p->in, p->n);
+    for (int group = begin; group < end; group++) {
+        int first = group * GROUP, rows = m->rows - first < GROUP ? m->rows - first : GROUP;
+        for (int token = 0, done; token < p->n; token += done) {
+            float sums[WIDEST][GROUP];
+            done = tile(m, p->wide, group, p->in, token, p->n - token, sums[0], GROUP);
+            for (int t = 0; t < done; t++) {
+                float *to = p->out + (token + t) * p->stride + first;
+                take_sums(to, sums[t], m->bias ? m->bias + first : NULL, rows, p->add);
             }
         }
     }
+    end_amx(p->in, p->n);
 }
 
-/* A phase: the whole product of n tokens. The team waits afterwards. */
-OUTLINE void multiply(const Matrix *m, int wide, const Input *in, int n, float *out, int64_t stride, int add, Team *team) {
-    for (Range r = {0}; team_claim(team, (m->rows + GROUP - 1) / GROUP, &r);)
-        for (int g = r.begin; g < r.end; g++) multiply_group(m, wide, g, in, n, out, stride, add);
-    team_wait(team);
+/* A phase, by groups of rows: the whole product of n tokens. */
+OUTLINE void multiply(const Matrix *m, int wide, const Input *in, int n, float *out, int64_t stride, int add, int threads) {
+    Multiplying p = {m, in, out, stride, wide, n, add};
+    run_parallel(threads, (m->rows + GROUP - 1) / GROUP, multiply_groups, &p);
 }
 
 /* A product alone, for layers that torch runs: x, (tokens, columns), in float32. */
 typedef struct {
     const Matrix *matrix;
     const float *x;
-    float *out;
-    uint8_t *scratch;
-    int wide, tokens;
+    Input in;
+    int wide;
 } Product;
 
-static void product_work(void *job, Team *team) {
+static void put_rows(void *job, int thread, int begin, int end) {
     const Product *p = job;
-    const Matrix *m = p->matrix;
-    uint8_t *scratch = p->scratch;
-    Input in = new_input(&scratch, p->tokens, m->columns);
-    for (Range r = {0}; team_claim(team, p->tokens, &r);)
-        for (int t = r.begin; t < r.end; t++)
-            put(&in, m->kind, p->wide, t, 0, p->x + (int64_t)t * m->columns, m->columns);
-    team_wait(team);
-    multiply(m, p->wide, &in, p->tokens, p->out, m->rows, 0, team);
+    int columns = p->matrix->columns;
+    (void)thread;
+    for (int t = begin; t < end; t++) put(&p->in, p->matrix->kind, p->wide, t, 0, p->x + (int64_t)t * columns, columns);
 }
 
 static void product(const Matrix *matrix, int wide, const float *x, int tokens, float *out, int threads, uint8_t *scratch) {
-    Product p = {matrix, x, out, scratch, wide, tokens};
-    team_run(threads, product_work, &p);
+    Product p = {matrix, x, new_input(&scratch, tokens, matrix->columns), wide};
+    run_parallel(threads, tokens, put_rows, &p);
+    multiply(matrix, wide, &p.in, tokens, out, matrix->rows, 0, threads);
 }
 
 static int64_t product_scratch(int columns, int tokens) {

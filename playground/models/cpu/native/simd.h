@@ -117,6 +117,26 @@ INLINE vi dot(vi sum, vb w, int32_t a) {
 #define dot_wide dot
 #endif
 
+/* The largest lane, and the sum of the lanes, of which no order matters. */
+INLINE float most_of(vf v) {
+#if LANES == 16
+    return _mm512_reduce_max_ps((__m512)v);
+#else
+    float most = v[0];
+    for (int i = 1; i < LANES; i++) most = v[i] > most ? v[i] : most;
+    return most;
+#endif
+}
+INLINE int32_t sum_of(vi v) {
+#if LANES == 16
+    return _mm512_reduce_add_epi32((__m512i)v);
+#else
+    int32_t sum = 0;
+    for (int i = 0; i < LANES; i++) sum += v[i];
+    return sum;
+#endif
+}
+
 /* The sum of 16 values in one order, whatever LANES is. */
 INLINE float total(const vf *v) {
     float x[GROUP];
