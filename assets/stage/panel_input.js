@@ -24,8 +24,9 @@ export function panelInputOn(tokens) {
   panel.addEventListener("click", (event) => {
     const span = within(event, ".tok");
     if (!span) return;
+    tokens.moveTo(span);
     tokens.choose(span);
-    tokens.moveTo(span); // after the panel of its round is there, which the tip leaves room for
+    tokens.point(/** @type {TokenNode} */ (span)); // again: the tip leaves room for the panel of its round
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {

@@ -60,6 +60,53 @@ def test_axe_finds_nothing_in_any_state(visit, size, theme):
     assert violations(page) == [], "a tree"
 
 
+# Texts whose contrast to their ground is below 4.5:1; and the contrast of the accepted tokens' underline.
+CONTRAST = r"""() => {
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    pen.clearRect(0, 0, 1, 1);
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = ([r, g, b, a], below) => [r, g, b].map((value, i) => value * a + below[i] * (1 - a));
+  const linear = (value) => (value <= 10 ? value / 3294 : ((value / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const ground = (node) =>
+    node ? over(rgba(getComputedStyle(node).backgroundColor), ground(node.parentElement)) : [255, 255, 255];
+  const contrast = (colour, node) => {
+    const below = ground(node);
+    const [high, low] = [light(over(rgba(colour), below)), light(below)].sort((a, b) => b - a);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const pale = [];
+  while (texts.nextNode()) {
+    const { parentElement: of, data } = texts.currentNode;
+    if (data.trim() && of.checkVisibility() && contrast(getComputedStyle(of).color, of) < 4.5) pale.push(data);
+  }
+  const token = document.querySelector(".tokens .tok.accepted");
+  const style = token && getComputedStyle(token);
+  const line = style?.textDecorationLine === "underline" ? contrast(style.textDecorationColor, token.parentElement) : 0;
+  return { pale, line };
+}"""
+
+
+def test_the_documents_and_what_was_accepted_can_be_read_in_both_themes(visit, url):
+    page = visit()
+    for theme in ("light", "dark"):
+        page.goto(f"{url}?__theme={theme}")
+        page.locator("html.formed").wait_for()
+        page.mouse.wheel(0, 1)
+        page.wait_for_function("!document.querySelector('.round.future')")
+        assert page.evaluate(CONTRAST)["line"] >= 3, "accepted is seen without colour"
+        for name in ("terminal", "add-a-drafter"):
+            page.goto(f"{url}docs?page={name}&__theme={theme}")
+            page.locator("#document code .token").first.wait_for()
+            assert page.evaluate(CONTRAST)["pale"] == [], (theme, name)
+
+
 def test_prompt_run_and_the_lanes_first_lines_are_seen_at_once(visit):
     bottoms = "all => all.map(it => it.getBoundingClientRect().bottom)"
     page = visit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.axe import violations
+from tests.browser.test_page import ask, finish
 
 pytestmark = pytest.mark.browser
 
@@ -44,6 +45,9 @@ def test_the_first_view_is_short_and_shows_both_texts(visit):
     page.locator(".replay .play", has_text="Play").wait_for()
     for text in page.locator(".tokens").all():
         assert text.evaluate("panel => panel.scrollHeight <= panel.clientHeight"), "the whole text"
+    page.get_by_role("button", name="Share").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.stage') !== null"), "the verdict's own is one stop away"
 
 
 def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
@@ -53,3 +57,23 @@ def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     assert page.evaluate("document.documentElement.scrollHeight") <= 2000
     assert page.evaluate(SMALL) == []
     assert violations(page) == []
+    ask(page, "Compare TCP and UDP.", 128)
+    page.locator("#more > button").click()
+    page.locator("#run").click()
+    finish(page)
+    page.locator("#run:enabled").wait_for()
+    assert page.locator("#runs label").is_visible() and page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollHeight") <= 2000
+    assert page.locator(".band").count() == 2, "both bars on one clock"
+
+    token = page.locator(".lane.chosen .tok.accepted").nth(30)
+    token.tap()
+    page.get_by_label("The round", exact=True).wait_for()
+    mine, tip, panel, player = (
+        it.bounding_box()
+        for it in (token, page.locator("#token-tip"), page.locator(".round-panel"), page.locator(".replay"))
+    )
+    assert 0 <= player["y"] <= 844 - player["height"], "the player stays in sight"
+    below, above = tip["y"] - mine["y"] - mine["height"], mine["y"] - tip["y"] - tip["height"]
+    assert 0 <= max(below, above) <= 40, "what a token is stands beside it"
+    assert tip["y"] + tip["height"] <= panel["y"], "and nothing over its round"

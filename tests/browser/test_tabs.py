@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browser.axe import violations
 from tests.browser.test_page import advanced
+from tests.browser.test_share import copied
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
@@ -79,9 +82,16 @@ def test_a_comparison_is_kept_chosen_saved_and_opened_again(visit, url):
     assert download.value.suggested_filename.startswith("compare-")
     assert page.locator("#compare-entries").is_disabled() and box.is_checked()
     assert violations(page) == []
-    page.get_by_role("link", name="echo of <b>mine</b>").first.click()
+    link = page.get_by_role("link", name="echo of <b>mine</b>").first
+    assert re.match(r"(≈ )?\d+\.\d\d× ", link.inner_text()), "its name begins with what runs differ in"
+    page.locator("#delete-all").click()
+    page.get_by_role("button", name="Keep them").click()
+    page.locator("#delete-all").wait_for()
+    link.click()
     page.get_by_text("Opened from the history").wait_for()
     assert page.locator("#prompt textarea").input_value() == "echo of <b>mine</b>"
+    assert copied(page, "run") == re.sub(r"\?.*", f"?id={page.url.split('id=')[1]}", page.url), "it can be shared"
+    assert "&amp;embed" in copied(page, "frame")
 
 
 @pytest.mark.slow
