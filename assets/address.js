@@ -60,6 +60,14 @@ export function lookForRun() {
   if (kept("goes on", false)) document.dispatchEvent(new Event("rejoin"));
 }
 
+/** Where every drafter ran, the choice of another one asks for no other run. @param {string} parameters */
+function asked(parameters) {
+  const every = document.getElementById("drafters")?.hidden === false;
+  const found = new URLSearchParams(parameters);
+  if (every) found.delete("drafter");
+  return found.toString();
+}
+
 let ran = ""; // the parameters of the run that is shown; "" for the recorded one
 let before = ""; // those of the one before it
 let chosen = ""; // those of the controls
@@ -86,7 +94,8 @@ export function changed(values, known) {
   markOld();
 }
 
-const markOld = () => document.getElementById("stage")?.classList.toggle("old", ran !== "" && chosen !== ran);
+const markOld = () =>
+  document.getElementById("stage")?.classList.toggle("old", ran !== "" && asked(chosen) !== asked(ran));
 
 /**
  * A run has ended. It is kept by this id, which the address comes to name; "" where it is not. Without output it left

@@ -122,6 +122,8 @@ export interface Deploy {
 }
 
 export interface DraftersTable {
+  /** Which is the fastest, as far as it is clear. */
+  verdict: string;
   caption: string;
   head: string[];
   rows: DrafterRow[];
@@ -131,17 +133,28 @@ export interface DraftersTable {
   skipped: string[];
 }
 
+/** A lane; one that has not answered yet has a name alone. */
 export interface DrafterRow {
   lane: string;
-  speedup: string;
-  tokens_per_pass: string;
-  acceptance: string;
-  cost: string;
-  runs_in: string;
-  memory: string;
-  output: string;
-  note: string;
-  best: boolean;
+  speedup?: string;
+  tokens_per_pass?: string;
+  acceptance?: string;
+  cost?: string;
+  runs_in?: string;
+  memory?: string;
+  output?: string;
+  note?: string;
+  best?: boolean;
+  /** The speed-up and the ends of its interval. */
+  bar?: [number, number, number] | null;
+  outcome?: "faster" | "slower" | "unclear" | null;
+}
+
+/** A round of a recorded trace. `after`: the end of the text before it. */
+export interface Pictured {
+  title: string;
+  after: string;
+  round: Round;
 }
 
 /** A line of a lane's log (views/stage.py). What is unknown or false is left out. */

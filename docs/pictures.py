@@ -1,4 +1,4 @@
-"""Makes the README's pictures: `python -m docs.pictures [TRACE]`.
+"""Makes the README's pictures: `python -m docs.pictures [TRACE]`; with `--rounds` it records rounds instead.
 
 Writes assets/screenshot.png, the first view with both lanes, and assets/replay.gif, the replay of both lanes on one
 clock. They show the run that comes with the page, or the run in the trace file. Needs tests/requirements.txt and a
@@ -8,12 +8,16 @@ The run that comes with the page is that of its first example, with the default 
 
     python -m playground compare --pair starter --json assets/recorded.json \\
         --prompt "Write a Python function that returns the first n Fibonacci numbers as a list."
+
+The rounds are of the starter's drafters, one each, for *How this drafter works*: assets/rounds.json. They need the
+starter.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,10 +25,13 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+import playground
 from benchmarks.page import CHROMIUMS, FLAGS
 from playground.models.fit import Fit
 from playground.presets import Pair, load_pairs, load_suites
+from playground.trace import Round, Trace
 from playground.ui import page
+from playground.views import stage
 from playground.views.scripts import ASSETS
 
 SHOT = {"width": 1280, "height": 1000}
@@ -35,6 +42,17 @@ HOLD_MS = 2500  # the last frame
 COLOURS = 48
 TEXT = 230  # pixels of the texts that the film shows
 LARGEST = 2_000_000  # bytes of the animation
+BEFORE = 60  # characters of the text before a recorded round
+ASKED: dict[str, Any] = {"lookahead": 4, "nodes": 8, "policy": "constant", "max_new_tokens": 96}
+PROMPT = "Write a Python function that returns the first n Fibonacci numbers as a list."
+AS_JSON: dict[str, Any] = {
+    "prompt": "Describe a cat as JSON.",
+    "json_schema": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "legs": {"type": "integer"}},
+        "required": ["name", "legs"],
+    },
+}
 
 SEEK = """(slider, share) => {
   slider.value = share * slider.max;
@@ -60,9 +78,13 @@ class NoModels:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Makes the pictures of the README.")
     parser.add_argument("trace", nargs="?", help="a saved trace; the recorded run if absent")
+    parser.add_argument("--rounds", action="store_true", help="record rounds instead")
     parser.add_argument("--out", type=Path, default=ASSETS, help="folder to write to")
     options = parser.parse_args()
     pairs, _ = load_pairs()
+    if options.rounds:
+        record_rounds(pairs["starter"], options.out / "rounds.json")
+        return
     suites, _ = load_suites()
     blocks = page.build(NoModels(), pairs, pairs["starter"], suites["first"].prompts)
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **page.look())
@@ -74,6 +96,33 @@ def main() -> None:
         film(visit(browser, address, options.trace, FILM), options.out / "replay.gif")
         browser.close()
     blocks.close()
+
+
+def record_rounds(pair: Pair, path: Path) -> None:
+    """A round of each drafter, in the form that the stage draws, after the end of the text before it."""
+    found = {}
+    for drafter in (*pair.drafters, "grammar"):
+        asked = AS_JSON if drafter == "grammar" else {"prompt": PROMPT}
+        trace = playground.compare(pair=pair.name, drafter=drafter, **ASKED, **asked).others[0]
+        at = max(range(len(trace.rounds)), key=lambda at: telling(trace.rounds[at]))
+        found[drafter] = {
+            "title": trace.lane.name,
+            "after": text_before(trace, at)[-BEFORE:],
+            "round": json.loads(stage.line(trace.rounds[at])),
+        }
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def telling(round_: Round) -> tuple[bool, bool, bool, int]:
+    """Whether guesses were kept, others were rejected, and branches grew; and how many guesses were kept."""
+    decisions = [token.decision for token in round_.drafted]
+    forks = len({token.parent for token in round_.drafted}) < len(round_.drafted) and round_.is_tree
+    rejected = "rejected" in decisions and round_.target is not None
+    return "accepted" in decisions, rejected, forks, decisions.count("accepted")
+
+
+def text_before(trace: Trace, at: int) -> str:
+    return "".join(token.text for round_ in trace.rounds[:at] for token in round_.tokens)
 
 
 def visit(browser: Any, address: str, trace: str | None, size: dict, scale: int = 1) -> Page:

@@ -21,6 +21,14 @@ TARGETS = "targets"  # the help page on which targets work with which methods
 DRAFTERS = "playground.decoding.drafters"
 NETWORKS = "playground.models.networks"
 CHAIN = f"{DRAFTERS}.branches:build_chain"
+TREES = "Trees: several guesses a position"
+GROUPS = (  # of the methods in menus, in order
+    "No weights",
+    "A smaller model",
+    "A network on the target's hidden states",
+    TREES,
+    "No drafter",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class DraftingMethod:
     Attributes:
         name: in presets, commands and traces.
         label: its name in lists of choices and tables, and of its lane.
+        does: what it is, in a few words that follow its label in menus.
         needs: its requirements, for people.
         paper: its source.
         builder: a reference to `build(setup: Setup) -> Drafter`; `Setup` is in decoding/drafters/build.py.
@@ -64,6 +73,19 @@ class DraftingMethod:
     part: str = ""
     help: str = ""
     package: str = ""
+    does: str = ""
+
+    @property
+    def described(self) -> str:
+        """The label, and what it is, for menus."""
+        return f"{self.label}: {self.does}" if self.does else self.label
+
+    @property
+    def group(self) -> str:
+        """The heading in menus that it stands under, one of GROUPS."""
+        if self.name == "none":
+            return GROUPS[-1]
+        return TREES if self.tree else GROUPS[{None: 0, "model": 1, "layers": 1, "network": 2}[self.weights]]
 
     @property
     def drafts_with(self) -> tuple[str, ...]:
@@ -104,6 +126,7 @@ ALL = (
     DraftingMethod(
         "ngram",
         label="Prompt lookup",
+        does="what followed the last words before",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
         builder=f"{DRAFTERS}.lookup:build",
@@ -111,6 +134,7 @@ ALL = (
     DraftingMethod(
         "suffix",
         label="Suffix lookup",
+        does="what followed the longest repeat",
         needs="nothing",
         paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
         builder=f"{DRAFTERS}.lookup:build_suffix",
@@ -118,6 +142,7 @@ ALL = (
     DraftingMethod(
         "grammar",
         label="Grammar",
+        does="tokens that a schema dictates",
         needs="a request with a JSON schema, a regular expression or a grammar",
         paper="Beurer-Kellner et al. 2024, Guiding LLMs the Right Way (DOMINO); here by llguidance",
         builder=f"{DRAFTERS}.composite:build_grammar",
@@ -125,6 +150,7 @@ ALL = (
     DraftingMethod(
         "assistant",
         label="Assistant model",
+        does="of the same family, token by token",
         needs="a smaller model with the target's tokenizer",
         paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
         builder=f"{DRAFTERS}.assistant:build",
@@ -134,6 +160,7 @@ ALL = (
     DraftingMethod(
         "universal",
         label="Assistant, other tokenizer",
+        does="any model, through its text",
         needs="a smaller model with any tokenizer",
         paper="Timor et al. 2025, Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for "
         "Heterogeneous Vocabularies",
@@ -143,6 +170,7 @@ ALL = (
     DraftingMethod(
         "early-exit",
         label="Early exit",
+        does="the target's own first layers",
         needs="a target trained for it, and the layer to leave by",
         paper="Elhoushi et al. 2024, LayerSkip",
         builder=f"{DRAFTERS}.assistant:build_early_exit",
@@ -152,6 +180,7 @@ ALL = (
     _network(
         "mtp",
         label="MTP layer",
+        does="one layer, token by token",
         needs="an MTP layer trained for the target, or the target's own",
         paper="DeepSeek-AI 2024, DeepSeek-V3, section 2.2",
         loader="native_mtp:load_mtp",
@@ -161,6 +190,7 @@ ALL = (
     _network(
         "eagle3",
         label="EAGLE-3",
+        does="one layer that reads three of the target",
         needs="an EAGLE-3 head published for the target",
         paper="Li et al. 2025, EAGLE-3",
         loader="eagle3:load_eagle3",
@@ -170,6 +200,7 @@ ALL = (
     _network(
         "peagle",
         label="P-EAGLE",
+        does="EAGLE-3, all tokens in one pass",
         needs="a P-EAGLE head published for the target",
         paper="Hui et al. 2026, P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
         loader="eagle3:load_peagle",
@@ -180,6 +211,7 @@ ALL = (
     _network(
         "dspark",
         label="DSpark",
+        does="blocks, with a confidence head",
         needs="a DSpark drafter published for the target",
         paper="DeepSeek-AI 2026, DSpark",
         loader="dspark:load_dspark",
@@ -190,6 +222,7 @@ ALL = (
     _network(
         "dflash2",
         label="DFlash 2",
+        does="blocks, with a selector",
         needs="a DFlash 2 drafter published for the target",
         paper="z-lab 2026, DFlash 2",
         loader="dflash2:load_dflash2",
@@ -222,6 +255,7 @@ ALL = (
     _network(
         "dflash",
         label="DFlash",
+        does="a block in one pass",
         needs="a DFlash drafter published for the target",
         paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
         loader="dflash:load_dflash",
@@ -234,6 +268,7 @@ ALL = (
     _network(
         "gemma4",
         label="Gemma 4 assistant",
+        does="four layers on the target's KV cache",
         needs="a Gemma 4 target and the assistant made for it",
         paper="Gemma Team 2026, Gemma 4 Technical Report",
         loader="gemma4:load_gemma4",
@@ -243,6 +278,7 @@ ALL = (
     _network(
         "heads",
         label="Parallel heads",
+        does="one head a position, all at once",
         needs="heads trained for the target",
         paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
         loader="trained:load_trained",
@@ -252,6 +288,7 @@ ALL = (
     _network(
         "medusa",
         label="Medusa heads",
+        does="one head a position, all at once",
         needs="Medusa heads published for the target",
         paper="Cai et al. 2024, Medusa",
         loader="heads:load_medusa",
@@ -261,6 +298,7 @@ ALL = (
     DraftingMethod(
         "pard",
         label="PARD",
+        does="all its tokens in one pass",
         needs="a PARD model with the target's tokenizer",
         paper="An et al. 2025, PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model Adaptation",
         builder=CHAIN,
@@ -272,6 +310,7 @@ ALL = (
     DraftingMethod(
         "tree",
         label="Draft tree",
+        does="branches of the network above",
         needs="a network that drafts from the target's hidden states, such as an MTP layer",
         paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
         builder=f"{DRAFTERS}.tree:build",
@@ -280,6 +319,7 @@ ALL = (
     DraftingMethod(
         "composite",
         label="Prompt lookup + tree",
+        does="lookup first, else a tree",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build",
@@ -288,6 +328,7 @@ ALL = (
     DraftingMethod(
         "adaptive",
         label="Prompt lookup or tree",
+        does="whichever is the faster so far",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build_adaptive",
@@ -296,6 +337,7 @@ ALL = (
     DraftingMethod(
         "none",
         label="Standard again",
+        does="the noise of this machine",
         needs="nothing",
         paper="standard decoding",
         builder=f"{DRAFTERS}.base:build_none",

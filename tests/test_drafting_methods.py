@@ -19,7 +19,7 @@ from tests.packages import registered
 def test_what_a_registration_refers_to_is_there(name):
     method = METHODS[name]
     assert help_for(name).startswith("# ")
-    assert method.label and method.needs and method.paper
+    assert method.label and method.does and method.needs and method.paper
     references = [method.builder, method.loader, method.check, method.branches]
     assert all(callable(resolve_name(reference)) for reference in references if reference)
 

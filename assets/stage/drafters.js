@@ -1,27 +1,23 @@
-// Which drafter? A row a lane, the fastest first. A press on a row shows that lane beside the standard one.
+// Which drafter? A sentence, a row a lane, the fastest first, and the command of the lane that is shown. A press on a row
+// shows that lane beside the standard one. On the page all of it stands in the strip's section of this name.
 
-import { make, within } from "./core.js";
+import { make, say, within } from "./core.js";
+import { deployPart } from "./verdict.js";
 
-/** @import { DrafterRow, DraftersTable, Press } from "../types.d.ts" */
+/** @import { Deploy, DrafterRow, DraftersTable, Press } from "../types.d.ts" */
 
-const CELLS = /** @type {const} */ ([
-  "speedup",
-  "tokens_per_pass",
-  "acceptance",
-  "cost",
-  "runs_in",
-  "memory",
-  "output",
-]);
+const CELLS = /** @type {const} */ (["tokens_per_pass", "acceptance", "cost", "runs_in", "memory", "output"]);
 
 /** @param {Press | null} press */
 export function draftersPart(press) {
+  const verdict = make("p", "found");
   const caption = make("p", "caption");
   const head = make("tr");
   const body = make("tbody");
   const skipped = make("ul", "skipped");
   const table = make("table", "", make("thead", "", head), body);
-  const node = make("section", "drafters", caption, make("div", "scroll", table), skipped);
+  const deploy = deployPart(press);
+  const node = make("section", "drafters", verdict, make("div", "scroll", table), skipped, caption, deploy.node);
   node.id = "drafters";
   node.setAttribute("aria-label", "Which drafter?");
   let drawn = "";
@@ -31,8 +27,11 @@ export function draftersPart(press) {
     if (row && row.getAttribute("aria-current") !== "true") press?.("select", { lane: row.dataset.lane });
   });
 
-  /** @param {DraftersTable | null} value */
-  function show(value) {
+  /** @param {DraftersTable | null} value @param {Deploy | null} command */
+  function show(value, command) {
+    const place = document.getElementById("all-drafters");
+    if (place && value && node.parentNode !== place) place.append(node);
+    deploy.show(command);
     const text = JSON.stringify(value);
     if (text === drawn) return;
     drawn = text;
@@ -40,6 +39,8 @@ export function draftersPart(press) {
     if (!value) return;
     const line = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest("#drafters tr"));
     const focused = line?.dataset.lane;
+    say(verdict, value.verdict);
+    verdict.setAttribute("role", "status");
     caption.textContent = value.caption;
     table.setAttribute("aria-label", value.caption);
     head.replaceChildren(
@@ -49,7 +50,8 @@ export function draftersPart(press) {
         return cell;
       }),
     );
-    body.replaceChildren(...value.rows.map((row) => drafterRow(row, value.ready, value.chosen, press !== null)));
+    const most = Math.max(1, ...value.rows.map(({ bar }) => (bar ? bar[2] : 1)));
+    body.replaceChildren(...value.rows.map((row) => drafterRow(row, value, most, press !== null)));
     body.querySelectorAll("tr").forEach((row) => row.dataset.lane === focused && row.querySelector("button")?.focus());
     skipped.replaceChildren(...value.skipped.map((sentence) => make("li", "", sentence)));
   }
@@ -60,19 +62,21 @@ export function draftersPart(press) {
 
 /**
  * @param {DrafterRow} row
- * @param {boolean} ready whether all lanes have run
- * @param {string} chosen the lane that is shown
- * @param {boolean} choosable whether another one can be shown
+ * @param {DraftersTable} table
+ * @param {number} most the largest speed-up that a bar shows
+ * @param {boolean} choosable whether another lane can be shown
  */
-function drafterRow(row, ready, chosen, choosable) {
+function drafterRow(row, { ready, chosen }, most, choosable) {
   const able = ready && choosable;
   const name = make(able ? "button" : "span", "name", row.lane);
   if (able) name.setAttribute("type", "button");
+  const shown = ready && row.lane === chosen;
   const first = make(
     "th",
     "",
     name,
     ...(row.best ? [make("b", "best", "best here")] : []),
+    ...(shown ? [make("small", "", "shown above")] : []),
     ...(row.note ? [make("small", "", row.note)] : []),
   );
   first.scope = "row";
@@ -80,9 +84,31 @@ function drafterRow(row, ready, chosen, choosable) {
     "tr",
     `${able ? "able" : ""} ${row.best ? "winner" : ""}`,
     first,
-    ...CELLS.map((cell) => make("td", cell, row[cell])),
+    make("td", "speedup", make("div", "", speedBar(row, most), row.speedup ?? "…")),
+    ...CELLS.map((cell) => make("td", cell, row[cell] ?? "")),
   );
   line.dataset.lane = row.lane;
-  if (ready && row.lane === chosen) line.setAttribute("aria-current", "true");
+  if (shown) line.setAttribute("aria-current", "true");
   return line;
+}
+
+/**
+ * A bar from 0 to the speed-up, its interval, and where standard decoding is. Its figures stand beside it.
+ * @param {DrafterRow} row
+ * @param {number} most
+ */
+function speedBar({ bar, outcome }, most) {
+  const track = make("span", `speed ${outcome ?? ""}`);
+  track.ariaHidden = "true";
+  const at = (/** @type {number} */ value) => `${(100 * value) / most}%`;
+  /** @param {string} name @param {number} from @param {number} to */
+  const piece = (name, from, to) => {
+    const node = make("i", name);
+    node.style.left = at(from);
+    node.style.width = at(to - from);
+    return node;
+  };
+  if (bar) track.append(piece("value", 0, bar[0]), piece("interval", bar[1], bar[2]));
+  track.append(piece("one", 1, 1));
+  return track;
 }

@@ -2,7 +2,7 @@
 
 import { savesPicture } from "./card.js";
 import { conversationPart, nextPart } from "./conversation.js";
-import { make, say } from "./core.js";
+import { make, say, within } from "./core.js";
 import { draftersPart } from "./drafters.js";
 import { gapsPart } from "./gaps.js";
 import { lanesPart } from "./lanes.js";
@@ -101,6 +101,12 @@ export function stage({ element, props, watch, trigger: press }) {
   const root = element.querySelector(".stage");
   root?.append(...parts);
   element.addEventListener("click", lightPressed);
+  document.addEventListener("click", (event) => {
+    const drafter = within(event, "[data-measure]")?.dataset.measure; // below a command that nobody measured
+    if (!drafter || !press) return;
+    event.preventDefault();
+    press("option_select", { drafter });
+  });
   let drawn = unpacked(props.value); // the last value with a round
   savesPicture(() => drawn);
   document.addEventListener("rejoin", () => press?.("rejoin"));
@@ -123,7 +129,7 @@ export function stage({ element, props, watch, trigger: press }) {
     drawn = value;
     say(banner, value.banner);
     banner.hidden = !value.banner;
-    drafters.show(value.drafters);
+    drafters.show(value.drafters, value.deploy);
     root?.classList.toggle("running", value.status.kind === "busy");
     if (value.verdict.terms || value.status.kind !== "busy") verdict.show(value.verdict);
     deploy.show(value.deploy);

@@ -1,7 +1,7 @@
 """The HTML head of the page, and Gradio's Blocks with a log that clients cannot fill.
 
 The head gets the tags that other sites show of a link, instead of Gradio's, and a script and a style sheet that must
-load before Gradio's.
+load before Gradio's. The address of a run that everybody may open has that run's title and picture.
 """
 
 from __future__ import annotations
@@ -10,20 +10,27 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from html import escape
 from typing import Any
+from urllib.parse import urlencode
 
 import gradio as gr
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from playground import metrics
 from playground.errors import INTERNAL, PlaygroundError
-from playground.views import scripts
+from playground.trace import Comparison
+from playground.views import facts, headline, replay_file, scripts
 
 TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 TITLE = re.compile(r"<title>.*?</title>", re.S)
 PICTURE = "/screenshot.png"
+DEFAULT_PICTURE = scripts.ASSETS / "screenshot.png"
+NAMED = ("shared", "id")  # the parameters of an address that name a run
 
 
 class PageHead:
@@ -37,18 +44,33 @@ class PageHead:
 
     def __init__(self, app: ASGIApp, titles: Mapping[str, str], description: str) -> None:
         self._app, self._titles, self._description = app, titles, description
+        self._painter = CapacityLimiter(1)
         style = (scripts.ASSETS / "head.css").read_text(encoding="utf-8")
         self._first = f"<style>{style}</style>\n<script>{scripts.bundle('head.js')}.head();</script>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PICTURE:
-            await FileResponse(scripts.ASSETS / "screenshot.png")(scope, receive, send)
+            run = await self._run(Request(scope))
+            picture = await to_thread.run_sync(replay_file.build_picture, run, limiter=self._painter) if run else None
+            answer = Response(picture, media_type="image/png") if picture else FileResponse(DEFAULT_PICTURE)
+            await answer(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] in self._titles and scope["method"] == "GET":
-            await self._app(scope, receive, self._rewritten(Request(scope), send))
+            request = Request(scope)
+            await self._app(scope, receive, self._rewritten(request, await self._run(request), send))
         else:
             await self._app(scope, receive, send)
 
-    def _rewritten(self, request: Request, send: Send) -> Send:
+    async def _run(self, request: Request) -> Comparison | None:
+        """Returns the run that the address of the first room names, if whoever has the address may open it."""
+        query = request.query_params
+        if request.url.path not in ("/", PICTURE) or not any(query.get(name) for name in NAMED):
+            return None
+        blocks: QuietBlocks = request.app.get_blocks()
+        with suppress(PlaygroundError):
+            return await to_thread.run_sync(blocks.linked, dict(query), limiter=self._painter)
+        return None
+
+    def _rewritten(self, request: Request, run: Comparison | None, send: Send) -> Send:
         """Returns a `send` that holds the answer back until it is complete."""
         start: Message = {}
         body = b""
@@ -61,21 +83,31 @@ class PageHead:
             body += message.get("body", b"")
             if message.get("more_body"):
                 return
-            page = self.rewrite(body.decode("utf-8"), str(request.base_url), request.url.path).encode("utf-8")
+            query = urlencode({name: request.query_params[name] for name in NAMED if name in request.query_params})
+            asked = str(request.base_url), request.url.path, query
+            page = self.rewrite(body.decode("utf-8"), *asked, run).encode("utf-8")
             headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
             await send({**start, "headers": [*headers, (b"content-length", str(len(page)).encode())]})
             await send({"type": "http.response.body", "body": page})
 
         return collect
 
-    def rewrite(self, page: str, address: str, path: str) -> str:
-        """Returns a room's HTML with our tags, style and script. `address`: the first room's, with a slash at the
-        end."""
-        title = escape(self._titles.get(path, self._titles["/"]))
-        facts = {"title": title, "description": self._description, "type": "website", "url": address}
-        facts["image"] = address.rstrip("/") + PICTURE
-        page = TITLE.sub(f"<title>{title}</title>", page, count=1)
-        tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
+    def rewrite(self, page: str, address: str, path: str, query: str = "", run: Comparison | None = None) -> str:
+        """Returns a room's HTML with our tags, style and script.
+
+        Args:
+            address: the first room's, with a slash at the end.
+            query: the part of the page's address that names `run`, which the page shows; "" for none.
+        """
+        title, description, picture = self._titles.get(path, self._titles["/"]), self._description, PICTURE
+        if run:
+            found = metrics.ranked(run)[0]
+            title, description = headline.title(run, found.ours.lane.name), " ".join(facts.sentences(found))
+            picture += f"?{query}"
+        told = {"title": title, "description": description, "type": "website", "url": address}
+        told["image"] = address.rstrip("/") + picture
+        page = TITLE.sub(lambda _: f"<title>{escape(title)}</title>", page, count=1)
+        tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in told.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
         return TAGS.sub("", page).replace("<head>", f"<head>\n{self._first}\n{tags}{card}", 1)
 
@@ -88,9 +120,10 @@ NOT_TAKEN = "A value of this request cannot be taken by the control that it is f
 class QuietBlocks(gr.Blocks):
     """Gradio's Blocks, whose log clients cannot fill: a value that no component takes leaves no traceback, and a
     repeated fault leaves one. `told` turns a PlaygroundError's sentence into one that visitors may read, see
-    `Access.told`."""
+    `Access.told`. `linked` returns the run that an address names, if whoever has the address may open it."""
 
     told: Callable[[str], str] = staticmethod(str)
+    linked: Callable[[Mapping[str, str]], Comparison | None] = staticmethod(lambda query: None)
 
     async def preprocess_data(self, *arguments: Any, **more: Any) -> Any:
         """Converts the inputs of an event, like Gradio's method.

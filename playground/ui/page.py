@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -24,8 +25,10 @@ from playground.ui import rooms as docs
 from playground.ui import serve as servers_tab
 from playground.ui.compare import api, tab
 from playground.ui.compare.api import publish
+from playground.ui.compare.controls import group_headings
 from playground.ui.compare.handlers import BackendFor, Decoding, Elsewhere, Handlers
 from playground.ui.experiments import api as experiments_api
+from playground.ui.experiments import best
 from playground.ui.experiments import tab as experiment_tab
 from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments
@@ -91,7 +94,7 @@ def build(
 
     preload = Preload(load)
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
-        page.told = access.told
+        page.told, page.linked = access.told, partial(past.linked, "")
         rooms.lay_out(rooms.HOME, public=access.public)
         with gr.Row(elem_id="header"):
             gr.HTML(f"<p>{TAGLINE}</p>")
@@ -107,8 +110,10 @@ def build(
         experiments_api.publish(page, experiments, pairs)
         models = Models(pairs, default, fits)
         started = {"baseline_server": lambda: own_servers.url(PLAIN), "server": lambda: own_servers.url(LOOKUP)}
-        for kind in KINDS.values():
-            _begin(page, kind.name, access)
+        _begin(page, rooms.BEST_PAGE, access)
+        best.build(page, experiments, models)
+        for kind in (kind for kind in KINDS.values() if not kind.shared):
+            _begin(page, kind.page, access)
             experiment_tab.build(page, kind, experiments, models, started)
         _begin(page, "servers", access)
         servers_tab.build(page, access, own_servers, events.turns)
@@ -158,6 +163,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             body_text_color_subdued="#57606a",
             body_text_color_subdued_dark="#a3abb5",
         ),
+        "css": group_headings(),
         "css_paths": scripts.styles(),
         "js": f"() => {scripts.bundle('page.js')}.page()",
         "footer_links": ["api", "settings"],

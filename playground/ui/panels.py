@@ -23,6 +23,7 @@ from gradio.utils import get_upload_folder
 
 from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import COMPARE, Entry
+from playground.experiments.kinds import KINDS
 from playground.format import ratio
 from playground.ui.wiring import WRITTEN
 from playground.views import charts, engines, scripts
@@ -196,8 +197,9 @@ def _entry(entry: Entry) -> str:
 
 
 def _name(entry: Entry) -> str:
-    tab, id_ = "./" if entry.kind == COMPARE else entry.kind, escape(entry.id)
-    return f'<a id="open-{id_}" href="{tab}?id={id_}">{escape(entry.title)}</a>'
+    pages = {COMPARE: "./"} | {name: kind.page for name, kind in KINDS.items()}
+    id_, page = escape(entry.id), pages.get(entry.kind, entry.kind)  # an earlier release may have had more kinds
+    return f'<a id="open-{id_}" href="{page}?id={id_}">{escape(entry.title)}</a>'
 
 
 def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Table) -> str:
@@ -214,7 +216,7 @@ def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Ta
 def blocks(found: Sequence[Settings]) -> str:
     """Returns a block with a copy button for each engine that can decode this way; the others say why not, at the
     end."""
-    able = [_engine(it.engine, it.written_for, it.text, it.note) for it in found if it.text]
+    able = [_engine(it.engine, it.written_for, it.text, it.note, it.drafter) for it in found if it.text]
     reasons = dict.fromkeys(it.note for it in found if not it.text)
     unable = [
         _engine(", ".join(it.engine for it in found if it.note == note and not it.text), "", "", note)
@@ -225,14 +227,18 @@ def blocks(found: Sequence[Settings]) -> str:
 
 def first(found: Sequence[Settings]) -> str:
     """Returns the block to show under a verdict; "" if there is none."""
-    it = engines.first(found)
-    return f'<div class="deploy">{_engine(f"In {it.engine}", it.written_for, it.text, it.note)}</div>' if it else ""
+    if not (it := engines.first(found)):
+        return ""
+    return f'<div class="deploy">{_engine(f"In {it.engine}", it.written_for, it.text, it.note, it.drafter)}</div>'
 
 
-def _engine(name: str, written_for: str, text: str, note: str) -> str:
+def _engine(name: str, written_for: str, text: str, note: str, unmeasured: str = "") -> str:
+    """Returns the block of an engine. `unmeasured`: the drafter of its command, where that did not run here."""
     name = escape(name)
     head = f"<h3>{name} <small>{escape(written_for)}</small></h3>"
-    said = f"<p>{escape(note)}</p>" if note else ""
+    # On Try the stage takes the press; elsewhere the link leads there.
+    measure = f' <a href="./?drafter={unmeasured}" data-measure="{unmeasured}">Measure it here</a>'
+    said = f"<p>{escape(note)}{measure if unmeasured else ''}</p>" if note else ""
     if not text:
         return f"<section>{head}{said}</section>"
     # page.js copies the text of the section's block.

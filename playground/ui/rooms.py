@@ -21,7 +21,7 @@ from playground.ui.wiring import PRIVATE
 TITLE = "Speculative Decoding Playground"
 TRY, BEST, SERVE, HISTORY = "Try", "Best drafter", "Serve", "History"
 HOME = "./"
-MORE = ("sweep", "depth", "acceptance")  # experiments that answer another question than their room's
+BEST_PAGE = "best"  # of the kinds that share it
 DOCS = "docs"  # a page outside the rooms
 
 
@@ -35,11 +35,12 @@ class Place(NamedTuple):
 def rooms() -> dict[str, tuple[Place, ...]]:
     """Returns the pages of each room; the first one is its entry."""
     best, serve = (
-        tuple(Place(kind.name, kind.label) for kind in KINDS.values() if kind.room == room) for room in (BEST, SERVE)
+        tuple(Place(kind.page, kind.label) for kind in KINDS.values() if kind.room == room and not kind.shared)
+        for room in (BEST, SERVE)
     )
     return {
         TRY: (Place(HOME, "One prompt"),),
-        BEST: (*best, Place(HOME, "One prompt, in 20 s")),
+        BEST: (Place(BEST_PAGE, BEST), *best),
         SERVE: (Place("servers", "Servers"), *serve),
         HISTORY: (Place("history", "All runs"),),
     }
@@ -48,7 +49,7 @@ def rooms() -> dict[str, tuple[Place, ...]]:
 def titles() -> dict[str, str]:
     """Returns the title of each page by its path."""
     labels = {f"/{place.path}": place.label for places in rooms().values() for place in places if place.path != HOME}
-    labels |= {f"/{name}": kind.label for name, kind in KINDS.items()}
+    labels |= {f"/{kind.page}": kind.label for kind in KINDS.values() if not kind.shared}
     labels |= {"/history": HISTORY, f"/{DOCS}": "Docs"}
     return {"/": TITLE} | {path: f"{label} · {TITLE}" for path, label in labels.items()}
 
@@ -73,12 +74,8 @@ def markup(path: str, *, public: bool = False) -> str:
     top = f'<nav aria-label="Rooms"{" class=public" * public}>{title}<span>{links}{beside}</span></nav>'
     if here == TRY or len(every.get(here, ())) < 2:
         return top
-    quickest_first = sorted(every[here], key=lambda place: place.path != HOME)
-    more = [place for place in quickest_first if place.path in MORE]
-    inside = "".join(_link(it.path, it.label, current=it.path == path) for it in quickest_first if it not in more)
-    if more:
-        inside += "<small>More experiments</small>"
-        inside += "".join(_link(it.path, it.label, current=it.path == path) for it in more)
+    first, *more = (_link(it.path, it.label, current=it.path == path) for it in every[here])
+    inside = first + ("<small>More experiments</small>" if here == BEST else "") + "".join(more)
     return f'{top}<nav class="depths" aria-label="{here}">{inside}</nav>'
 
 

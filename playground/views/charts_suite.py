@@ -34,9 +34,8 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
     names = names_of(result.lanes)
-    colors = dict(zip((it.lane for it in ranking if it.gains), OTHERS, strict=False))
     for lane in lanes:
-        color = colors.get(lane.lane, charts.STANDARD)
+        color = ASSISTED if lane.gains else charts.STANDARD
         name = _tick(names.get(lane.lane, lane.lane), result.of(lane.lane).prompts)
         of_categories = [it for it in result.summaries if it.lane == lane.lane and it.category != ALL]
         figure.add_scatter(

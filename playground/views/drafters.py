@@ -12,7 +12,7 @@ from playground.views import engines, headline
 from playground.views.table import Table
 
 HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Runs in", "Memory", "Output")
-CAPTION = "Every lane on this prompt, compared with standard decoding."
+CAPTION = "Every drafter on this prompt, compared with standard decoding."
 LOST = "slower than standard decoding"
 
 
@@ -21,7 +21,8 @@ class Row:
     """One drafter, its figures as shown.
 
     `lane`: its name. `runs_in`: the engines that can draft this way. `note`: a remark on its figures, or "".
-    `best`: it is clearly the fastest, and faster than the baseline.
+    `best`: it is clearly the fastest, and faster than the baseline. `bar`: the speed-up and the ends of its interval,
+    to draw; None without a speed-up. `outcome`: see `Measured.outcome`.
     """
 
     lane: str
@@ -34,6 +35,8 @@ class Row:
     output: str
     note: str
     best: bool
+    bar: tuple[float, float, float] | None
+    outcome: str | None
 
 
 def of(comparison: Comparison) -> list[Row]:
@@ -49,32 +52,35 @@ def table(comparison: Comparison) -> Table:
         name = f"{row.lane}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
         figures = (row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.runs_in, row.memory, row.output)
         shown.append((name, *figures))
-    return Table(caption(comparison), HEAD, tuple(shown), numbers=len(HEAD) - 1)
+    said = f"{verdict(comparison)} {caption(comparison)}".strip()
+    return Table(said, HEAD, tuple(shown), numbers=len(HEAD) - 1)
+
+
+def verdict(comparison: Comparison) -> str:
+    """Say which drafter is the fastest, as far as it is clear; "" where only one ran."""
+    found, best = metrics.ranked(comparison), metrics.leader(comparison)
+    named = [f"{it.ours.lane.name}, {headline.speedup(it)}" for it in found if it.speedup]
+    if len(named) < 2:
+        return ""
+    if best:
+        return f"Best here: {named[0]}."
+    if found[0].outcome != "faster":
+        return f"No drafter clearly beat standard decoding here. The fastest was {named[0]}."
+    return f"No clear winner: {named[0]} and {named[1]} are too close to tell apart."
 
 
 def caption(comparison: Comparison) -> str:
-    """Return the caption, which says whether there is a clear winner and, where there is none, why."""
-    noise, best = metrics.noise(comparison), metrics.leader(comparison)
+    """Say what the rows are, and how sure they are."""
     if len(comparison.others) < 2:
         return CAPTION
     if all(trace.schedule == "by turns" for trace in comparison.lanes):
-        said = (
-            f"{best} is clearly the fastest here"
-            if best
-            else "No clear winner: the first ones are as close as the noise"
-        )
-        return f"{said}. {CAPTION} All lanes decoded by turns."
-    if noise is None:
-        return CAPTION
-    spread = f"two runs of one lane differed by up to {noise - 1:.0%}"
-    if best:
-        return f"{best} is clearly the fastest here: {spread}. {CAPTION}"
-    return f"No clear winner: the first ones are closer than the noise ({spread}). {CAPTION}"
+        return f"{CAPTION} All decoded by turns."
+    noise = metrics.noise(comparison)
+    return CAPTION if noise is None else f"{CAPTION} Two runs of one lane differed by up to {noise - 1:.0%}."
 
 
 def _row(measured: Measured, *, best: bool) -> Row:
-    other = measured.ours
-    equation = measured.equation
+    other, equation, speedup = measured.ours, measured.equation, measured.speedup
     return Row(
         lane=other.lane.name,
         speedup=headline.speedup(measured),
@@ -86,6 +92,8 @@ def _row(measured: Measured, *, best: bool) -> Row:
         output=_output(measured),
         note=_note(measured),
         best=best,
+        bar=(speedup, *(measured.interval or (speedup, speedup))) if speedup else None,
+        outcome=measured.outcome,
     )
 
 

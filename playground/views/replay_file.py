@@ -87,6 +87,7 @@ def _percent(part: int, whole: int) -> str:
 
 SIZE = (800, 556)
 MARGIN, GAP, BARS, HEAD, TOP = 28, 24, 106, 162, 196  # pixels: the bars on one clock, then the lanes and their text
+CARD = 1.91  # width ÷ height of a link's picture
 LINE, LINES = 19, 15  # of the text that fits into a lane
 STEPS, STEP_MS, END_MS = 40, 120, 3000  # frames of the replay, the duration of each, and of the last
 INK, QUIET, SHEET, RULE = "#1f2328", "#57606a", "#ffffff", "#d9dde2"
@@ -113,27 +114,41 @@ def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
         chosen: the name of the lane that is compared with the baseline.
         address: of the page, which the picture shows; "" for none.
     """
-    found = metrics.measured(comparison, chosen)
-    width = (SIZE[0] - 2 * MARGIN - GAP) / 2
-    lanes = [
-        (trace, MARGIN + i * (width + GAP), list(_cells(trace, MARGIN + i * (width + GAP), width)))
-        for i, trace in enumerate((found.base, found.ours))
-    ]
-    total_s = max((trace.rounds[-1].end_s for trace, *_ in lanes if trace.rounds), default=0.0)
-    image, frames = _still(found, address), []
-    pen = ImageDraw.Draw(image)
-    for step in range(STEPS + 1):
-        before, now = total_s * (step - 1) / STEPS, total_s * step / STEPS
-        for index, (trace, left, cells) in enumerate(lanes):
-            _draw_bar(pen, trace, BARS + 24 * index, before, now, total_s)
-            _draw_lane(pen, trace, left, width, [cell for cell in cells if before < cell.at_s <= now], now)
-        frames.append(image.copy())
+    frames = list(_frames(metrics.measured(comparison, chosen), address, STEPS))
     colors = frames[-1].quantize(64)
     frames = [frame.quantize(palette=colors, dither=Image.Dither.NONE) for frame in frames]
     out = io.BytesIO()
     durations = [*[STEP_MS] * STEPS, END_MS]
     frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
     return out.getvalue()
+
+
+def build_picture(comparison: Comparison, address: str = "") -> bytes:
+    """Return the end of the replay of the fastest lane as a PNG, as wide as sites show the picture of a link."""
+    *_, last = _frames(metrics.ranked(comparison)[0], address, 1)
+    picture = Image.new("RGB", (round(CARD * last.height), last.height), SHEET)
+    picture.paste(last, ((picture.width - last.width) // 2, 0))
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return out.getvalue()
+
+
+def _frames(measured: Measured, address: str, steps: int) -> Iterator[Image.Image]:
+    """Iterate over the pictures of the replay, from its start to its end."""
+    width = (SIZE[0] - 2 * MARGIN - GAP) / 2
+    lanes = [
+        (trace, MARGIN + i * (width + GAP), list(_cells(trace, MARGIN + i * (width + GAP), width)))
+        for i, trace in enumerate((measured.base, measured.ours))
+    ]
+    total_s = max((trace.rounds[-1].end_s for trace, *_ in lanes if trace.rounds), default=0.0)
+    image = _still(measured, address)
+    pen = ImageDraw.Draw(image)
+    for step in range(steps + 1):
+        before, now = total_s * (step - 1) / steps, total_s * step / steps
+        for index, (trace, left, cells) in enumerate(lanes):
+            _draw_bar(pen, trace, BARS + 24 * index, before, now, total_s)
+            _draw_lane(pen, trace, left, width, [cell for cell in cells if before < cell.at_s <= now], now)
+        yield image.copy()
 
 
 def _still(measured: Measured, address: str) -> Image.Image:

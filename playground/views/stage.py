@@ -175,7 +175,7 @@ class Stage:
         self.repeatable = False  # whether the comparison can be run again from this page
         self.goes_on = False  # whether a turn can be added to its conversation
         self.rows: list[dict[str, Any]] = []  # the table of drafters, made once a lane, not at every update
-        self.caption = drafters.CAPTION
+        self.caption, self.said = drafters.CAPTION, ""  # and its verdict
         self.skipped: list[str] = []  # lanes that were left out, and why
         self.conversation: list[dict[str, str]] = []  # up to the message that is answered
         self.banner = ""  # the origin of a comparison that did not run on this page
@@ -232,7 +232,7 @@ class Stage:
     def rank(self, comparison: Comparison) -> None:
         """Make the table of the drafters that have run."""
         self.rows = [asdict(row) for row in drafters.of(comparison)]
-        self.caption = drafters.caption(comparison)
+        self.caption, self.said = drafters.caption(comparison), drafters.verdict(comparison)
 
     def choose(self, name: str) -> None:
         """Show this lane with the baseline."""
@@ -250,12 +250,16 @@ class Stage:
         """Return the table of all drafters so far; None for a comparison of two lanes, or one that never began."""
         if len(self.lanes) + len(self.skipped) <= 2 or (self.status.kind == "error" and not self.rows):
             return None
+        ran = {row["lane"] for row in self.rows}
+        to_come = [view.name for view in self.lanes[1:] if view.name not in ran]
+        ready = self.comparison is not None
         return {
+            "verdict": self.said if ready else f"{len(ran)} of {len(ran) + len(to_come)} drafters have answered.",
             "caption": self.caption,
             "head": list(drafters.HEAD),
-            "rows": self.rows,
+            "rows": [*self.rows, *({"lane": name} for name in to_come)],
             "chosen": self.chosen,
-            "ready": self.comparison is not None,
+            "ready": ready,
             "skipped": self.skipped,
         }
 

@@ -13,7 +13,6 @@ import pytest
 from benchmarks.page import read_stream
 from playground import export
 from playground.trace import Comparison, DraftToken, Memory, Round, TargetToken, Trace
-from tests.browser.axe import violations
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
@@ -445,30 +444,6 @@ def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
     saved(page, lambda it: len(it.repeats) == 4)
     page.locator("#runs label", has_text=page.locator("#verdict .figure").inner_text()).wait_for()
     assert page.locator("#runs label").count() == 1, "the same run"
-
-
-@pytest.mark.slow
-def test_all_drafters_make_a_table_whose_rows_show_their_lane(visit):
-    page = visit()
-    ask(page, "Compare TCP and UDP.", 16)
-    page.locator("#which > button").click()
-    page.locator("#every").click()
-    finish(page)
-    rows = page.locator("#drafters tbody tr")
-    assert rows.count() == 2 and rows.first.get_attribute("aria-current") == "true"
-    assert "max_new_tokens=16" in page.url
-    assert violations(page) == []
-    for press, index in ((lambda button: button.press("Enter"), 1), (lambda button: button.click(), 0)):
-        name = rows.nth(index).get_attribute("data-lane")
-        press(rows.nth(index).get_by_role("button"))
-        page.locator(".lane h2", has_text=name).wait_for()
-        assert rows.nth(index).get_attribute("aria-current") == "true"
-    comparison = saved(page)
-    assert len(comparison.lanes) == 3
-    open_trace(page, json.dumps(export.to_json(comparison)))
-    page.locator("#banner", has_text="Opened from a file").wait_for()
-    page.locator("#drafters tbody tr").nth(1).wait_for()
-    assert not page.locator("#explained .again").is_visible()
 
 
 def test_the_list_of_models_is_honest_and_a_large_download_is_asked_first(visit):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import struct
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from playground import export
+from playground.experiments import session
 from playground.views import replay_file
 from tests.browser.axe import violations
 from tests.browser.test_page import advanced, ask, finish, open_trace, recorded, saved, shown
@@ -236,3 +238,20 @@ def test_a_link_to_the_page_is_shown_with_its_own_words_and_picture(url):
     assert "twitter:creator" not in text and "Click to try out" not in text
     picture = httpx.get(re.search(r'property="og:image" content="([^"]+)"', text)[1])
     assert picture.is_success and picture.headers["content-type"] == "image/png"
+
+
+def test_a_link_to_a_run_is_shown_with_its_title_and_its_picture_and_markup_stays_text(public):
+    address, history = public
+    comparison = fakes.comparison(tokens=24, prompt='<b>"mine"</b> \\1')
+    kept = session.keep(history, comparison, "Prompt lookup", "somebody")
+    text = httpx.get(f"{address}?shared={history.share(kept, 'somebody')}").text
+    title = re.search(r'property="og:title" content="([^"]+)"', text)[1]
+    assert title.startswith("Prompt lookup on fake-target, ") and html.unescape(title).endswith('<b>"mine"</b> \\1')
+    assert "<b>" not in title and f"<title>{title}</title>" in text
+    link = html.unescape(re.search(r'property="og:image" content="([^"]+)"', text)[1])
+    picture, usual = httpx.get(link), httpx.get(link.partition("?")[0])
+    assert picture.headers["content-type"] == "image/png" and picture.content != usual.content
+    for query in (f"id={kept}", "shared=unknown"):  # nobody else may open these
+        text = httpx.get(f"{address}?{query}").text
+        assert '<meta property="og:title" content="Speculative Decoding Playground" />' in text
+        assert httpx.get(f"{address}screenshot.png?{query}").content == usual.content

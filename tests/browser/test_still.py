@@ -53,7 +53,7 @@ def test_no_room_moves_while_it_opens_and_each_has_a_title(visit, url):
     page = visit(1440)
     page.add_init_script(WATCH)
     titles = set()
-    for room in ("", "suite", "servers", "history", "docs"):
+    for room in ("", "best", "servers", "history", "docs"):
         page.goto(f"{url}{room}")
         page.locator("html.formed").wait_for()
         page.wait_for_timeout(800)

@@ -71,6 +71,6 @@ def test_what_cannot_be_run_is_refused_with_a_sentence(values, sentence):
 
 
 def test_a_pair_offers_its_own_drafters_and_the_control_run():
-    assert [name for _, name in drafter_choices(fakes.PAIR)] == ["ngram", "assistant", "grammar", "none"]
+    assert [name for _, name in drafter_choices(fakes.PAIR)] == ["ngram", "grammar", "assistant", "none"], "by groups"
     starter = dataclasses.replace(fakes.PAIR, drafters=("ngram",))
     assert [name for _, name in drafter_choices(starter)] == ["ngram", "grammar", "none"]

@@ -20,7 +20,7 @@ from playground.lane import Lane
 from playground.metrics.load import Level
 from playground.ui import panels
 from playground.ui.compare.handlers import Decoding
-from playground.ui.experiments import controls, tab
+from playground.ui.experiments import best, controls, tab
 from playground.ui.experiments.service import Experiments, View
 from playground.views import engines, report
 from tests.backends.fake_server import llama_server, serve, vllm
@@ -70,7 +70,7 @@ def test_an_experiment_is_followed_to_its_result(kind, prompts, one):
     assert shown["name"] == name and report.of(views[-1].result).findings[0] in head and "<table>" in tables
     assert shown["run"]["interactive"] and not shown["stop"]["interactive"]
     assert not shown["resume"]["visible"] and shown["save"]["visible"]
-    assert f'href="{kind}?id={name}"' in panels.history([views[-1].entry], searched=False)
+    assert f'href="{KINDS[kind].page}?id={name}"' in panels.history([views[-1].entry], searched=False)
 
 
 def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
@@ -148,6 +148,36 @@ def test_the_controls_of_an_experiment_come_back_as_they_were(kind, changes):
     assert values.items() >= changes.items() and values["pair"] == "fake"
     assert controls.work_of(KINDS[kind], fakes.PAIRS, {**asked, **values})[:2] == work[:2]
     found.session.stop(name)
+
+
+BEST = {"pair": "fake", "drafters": ["ngram"], "per_category": 0, "prompt": "Mine.", "log": None, "file": None,
+        "depth": "quick", **SHORT}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prompts", "quick", "sure"),
+    [("this", "suite", "recommend"), ("examples", "suite", "recommend"), ("file", "suite", "recommend"),
+     ("logs", "traffic", "traffic")],
+)  # fmt: skip
+def test_prompts_and_depth_choose_the_experiment_and_come_back(prompts, quick, sure, tmp_path):
+    (tmp_path / "mine.txt").write_text("First\nSecond")
+    turn = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}'
+    (tmp_path / "log.jsonl").write_text(turn)
+    files = {"file": str(tmp_path / "mine.txt"), "log": str(tmp_path / "log.jsonl")}
+    for depth, kind in (("quick", quick), ("sure", sure)):
+        found, asked = best.asked_for({**BEST, **files, "prompts": prompts, "depth": depth})
+        assert found.name == kind
+        work, _, kept = controls.work_of(found, fakes.PAIRS, asked)
+        assert len(work.questions) == {"this": 1, "examples": 5, "file": 2, "logs": 1}[prompts]
+        models = controls.Models(fakes.PAIRS, fakes.PAIR, None)
+        again = best._restored(models, kept)
+        assert (again["prompts"]["value"], again["depth"]["value"]) == (prompts, depth)
+        assert prompts != "this" or again["prompt"]["value"] == "Mine."
+
+
+def test_an_empty_prompt_is_asked_for():
+    with pytest.raises(PlaygroundError, match="Type a prompt"):
+        best.asked_for({**BEST, "prompts": "this", "prompt": " "})
 
 
 def test_what_the_terminal_asked_for_fills_the_controls_too():

@@ -48,7 +48,9 @@ def test_only_a_lead_beyond_the_noise_is_best():
     noisy = dataclasses.replace(PLAIN, rounds=tuple(plain_round(i, start_s=0.3 * i, verify_s=0.3) for i in range(4)))
     comparison = Comparison((PLAIN, SLOW, FAST), repeats=((noisy,),))
     assert not any(row.best for row in drafters.of(comparison))
-    assert "No clear" in drafters.caption(comparison)
+    assert "No drafter clearly beat" in drafters.verdict(comparison)
+    clear = Comparison((PLAIN, SLOW, FAST), repeats=((PLAIN, SLOW, FAST),))
+    assert drafters.verdict(clear).startswith("Best here: Fast")
 
 
 def test_nobody_is_best_where_everybody_lost():

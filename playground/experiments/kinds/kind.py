@@ -25,11 +25,11 @@ class Kind:
     """One kind of experiment.
 
     Args:
-        name: the name of its page, command, endpoint and entries in the history.
+        name: the name of its command, endpoint and entries in the history, and of its page if it has one of its own.
         label: the text of links to its page.
         does: what it finds out, in a sentence.
-        intro: why one runs it, on the page.
-        hint: the text of an empty page.
+        intro: why one runs it, on a page of its own.
+        hint: the text of such a page while it is empty.
         exits: what the terminal's exit codes 0 and 1 mean.
         options: a dataclass of `Option`s.
         work: makes the experiment and its title from the options and the `Decoders` (None without a pair).
@@ -39,22 +39,29 @@ class Kind:
         alone: whether a server can do so without a baseline, or with the pair's target for one.
         varies: the setting of the lanes whose values are compared; "" for none.
         room: the room of the page that links to it; "" for one that is reached from a result.
+        shared: the address of the page that it shares with other kinds; "" for a page of its own.
     """
 
     name: str
     label: str
     does: str
-    intro: str
-    hint: str
     exits: str
     options: type[Options]
     work: Callable[[Any, Any], tuple[Experiment, str]]
     experiment: type[Experiment]
+    intro: str = ""
+    hint: str = ""
     pair: bool = True
     servers: bool = False
     alone: bool = False
     varies: Callable[[Any], str] = lambda options: ""
     room: str = "Best drafter"
+    shared: str = ""
+
+    @property
+    def page(self) -> str:
+        """The address of its page."""
+        return self.shared or self.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,15 +157,11 @@ KIND = Kind(
     label="Many prompts and lookaheads",
     does="Finds out which drafter and lookahead to use for these prompts on this machine, or none; ends in settings of "
     "other engines.",
-    intro="Which drafter should you use for your prompts on this machine, how deep, or none? All drafters are "
-    "screened, the fastest are tried at several lookaheads, and what is chosen runs again. It ends in settings to "
-    "paste.",
-    hint="Press Run. The examples on the starter take up to ten minutes; you can close the tab meanwhile, and find it "
-    "under History.",
     exits="0: there is a recommendation, which may be no drafter",
     options=RecommendOptions,
     work=_work,
     experiment=Recommend,
     servers=True,
+    shared="best",
     varies=lambda options: "lookahead",
 )

@@ -72,13 +72,10 @@ KIND = Kind(
     name="suite",
     label="Many prompts",
     does="Measures how much faster each drafter is than standard decoding, over many prompts, with 95 % intervals.",
-    intro="One prompt is an anecdote. A suite runs many, through standard decoding and every drafter you choose, in a "
-    "shuffled order, and says how sure the speed-up is.",
-    hint="Press Run. The examples on the starter take a few minutes; you can close the tab meanwhile, and find it "
-    "under History.",
     exits="0: all prompts ran; 1: some failed",
     options=SuiteOptions,
     work=_work,
     experiment=Suite,
     servers=True,
+    shared="best",
 )

@@ -305,12 +305,10 @@ KIND = Kind(
     name="traffic",
     label="Your own logs",
     does="Generates every assistant turn of a log of conversations again, and says whether speculation pays on them.",
-    intro="Does speculation pay on your traffic? Each assistant's turn of your log is generated again under its real "
-    "history, by every drafter you choose. Nothing leaves this machine.",
-    hint="Choose a log and press Run. A log is JSON or JSON lines, of OpenAI's messages or in ShareGPT's form.",
     exits="0: all turns ran; 1: some failed, or a line was skipped",
     options=TrafficOptions,
     work=_work,
     experiment=Traffic,
     servers=True,
+    shared="best",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
@@ -12,7 +13,7 @@ from gradio.components import Component
 
 from playground.backends.connect import Servers
 from playground.backends.kinds import programs
-from playground.drafting_methods import METHODS, help_for
+from playground.drafting_methods import GROUPS, METHODS, help_for
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, lanes_of
 from playground.lane import asked as conversation
@@ -20,6 +21,7 @@ from playground.presets import BESIDE, OWN, Pair, Prompt, drafters, kind_of, pai
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.preload import Fits
 from playground.ui.wiring import QUIET, picked
+from playground.views import scripts
 
 if TYPE_CHECKING:  # importing torch would double the memory of the process that opens traces
     from playground.models.fit import Fit
@@ -109,6 +111,10 @@ def build(
         with gr.Accordion("Settings", open=False, elem_id="more") as made["more"]:
             _advanced(made, default, access)
             with gr.Accordion("How this drafter works", open=False, elem_id="about"):
+                picture = gr.HTML(
+                    pictured(default.drafter), html_template='<figure class="pictured"></figure>',
+                    js_on_load=scripts.component("stage/pictured.js", "pictured"), apply_default_css=False,
+                )  # fmt: skip
                 about = gr.Markdown(_about(pairs, default.name, default.drafter))
         _examples(made, examples)
     with gr.Row(visible=False, elem_id="own-models") as own:
@@ -116,7 +122,7 @@ def build(
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
             made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
     after = gr.Button(visible=False, size="sm", elem_id="after", min_width=80)
-    _follow(made, pairs, fits, own, about)
+    _follow(made, pairs, fits, own, about, picture)
     made["messages"].change(None, made["messages"], after, js=AFTER, **QUIET)
     after.click(None, None, made["messages"], js="() => ''", **QUIET)
     if not access.public:  # it looks into the folder whose path was typed
@@ -170,13 +176,15 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         )
 
 
-def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own_models: gr.Row, about: gr.Markdown) -> None:
+def _follow(
+    made: Controls, pairs: dict[str, Pair], fits: Fits, own_models: gr.Row, about: gr.Markdown, picture: gr.HTML
+) -> None:
     """Updates controls when another control that they depend on changes."""
     gr.on(
         [made["pair"].change, made["drafter"].change],
-        lambda pair, drafter: _about(pairs, pair, drafter),
+        lambda pair, drafter: (_about(pairs, pair, drafter), pictured(drafter)),
         [made["pair"], made["drafter"]],
-        about,
+        [about, picture],
         **QUIET,
     )
     picked(made["pair"], lambda name: _chosen(pairs, name), [made[name] for name in OF_A_PAIR])
@@ -207,9 +215,22 @@ def pair_choices(fits: Fits, access: Access) -> list[tuple[str, str]]:
 
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
-    """Returns labels and names of a pair's drafters, or of all drafters where the user names the models (None)."""
+    """Returns labels and names of a pair's drafters, or of all drafters where the user names the models (None), by
+    groups. The last one is the control run."""
     names = (*(pair.drafters if pair else drafters()), *BESIDE)
-    return [(METHODS[name].label, name) for name in names]
+    return [(METHODS[name].described, name) for name in sorted(names, key=lambda it: GROUPS.index(METHODS[it].group))]
+
+
+def group_headings() -> str:
+    """Returns a style sheet that puts its heading above the first drafter of each group in the menu: Gradio's has no
+    groups."""
+    rules = []
+    for heading in GROUPS:
+        labels = [it.described.partition(",")[0] for it in METHODS.values() if it.group == heading]
+        # Gradio splits selectors at commas, also within a text.
+        ours = f":is({', '.join(f'li[aria-label^={json.dumps(label)}]' for label in labels)})"
+        rules.append(f"#drafter {ours}:not({ours} ~ *)::before {{ content: {json.dumps(heading)}; }}")
+    return "\n".join(rules)
 
 
 def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
@@ -265,6 +286,16 @@ def slider(name: str, value: float | None = None, most: float = float("inf"), *,
     low, high, step = setting.slider
     said = words(name) if info else {"label": setting.label}
     return gr.Slider(low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **said)
+
+
+def pictured(drafter: str) -> dict[str, Any]:
+    """Returns a recorded round of a drafter, for its picture; empty for one that was not recorded."""
+    return _recorded_rounds().get(drafter, {})
+
+
+@cache
+def _recorded_rounds() -> dict[str, Any]:
+    return json.loads((scripts.ASSETS / "rounds.json").read_text(encoding="utf-8"))
 
 
 def _about(pairs: Mapping[str, Pair], pair: str, drafter: str) -> str:

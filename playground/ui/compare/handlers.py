@@ -257,7 +257,8 @@ class Handlers:
             return self._shown(replace(shown, held=comparison, chosen=str(name)))
 
         drawn = await self._on(shown, session, address, draw)
-        return drawn | {"shown": replace(shown, chosen=str(name))}
+        chosen = replace(shown, chosen=str(name))
+        return drawn | {"shown": chosen} | _drafter_of(chosen)
 
     def _screen(self, shown: Shown) -> Screen:
         screen = shown.screen()
@@ -340,7 +341,9 @@ class Handlers:
 
     def finish(self, shown: Shown | None) -> Named:
         """A run has ended: what there is to say of it."""
-        return self._outcome(shown) if shown else {"details": "", "menu": "", "save": gr.update(interactive=False)}
+        if not shown:
+            return {"details": "", "menu": "", "save": gr.update(interactive=False)}
+        return self._outcome(shown) | _drafter_of(shown)
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded remains."""
@@ -465,6 +468,14 @@ class Handlers:
             raise gr.Error(words, print_exception=False) from None
 
 
+def _drafter_of(shown: Shown) -> Named:
+    """Returns an update of the drafter's menu to the lane that is shown, where several drafters ran here."""
+    if shown.pair is None or len(shown.comparison.others) < 2:
+        return {}
+    lane = next(trace.lane for trace in shown.comparison.others if trace.lane.name == shown.chosen)
+    return {"drafter": gr.update(value=lane.drafter)} if lane.drafter in shown.pair.drafters else {}
+
+
 def _nothing_shown() -> gr.Error:
     """Returns the error for a run that was dropped, and for programs that send events which no page sends."""
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
@@ -479,6 +490,9 @@ async def _nothing() -> AsyncGenerator[list[Event], None]:
 def _waiting(work: Compare) -> Screen:
     """Returns the stage of a comparison that waits to run."""
     screen = Screen("waiting", limit=work.request.max_new_tokens, lanes=work.count)
+    if work.skip:
+        for view, lane in zip(screen.lanes, work.lanes, strict=False):
+            view.name = lane.name  # the table of drafters has a row for each from the start
     screen.ask(work.request)
     screen.status = Status("Starting …", "busy")
     return screen

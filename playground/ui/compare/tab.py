@@ -190,7 +190,7 @@ def _wire_runs(
     begin, begin_again, begin_rejoining = _begin(parts, settings, sampling, pairs, idle, folds)
     buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
     end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
-    outcome = of(*OUTCOME, "kept", "strip", "saved", "pair", "model", *sampling.LINE)
+    outcome = of(*OUTCOME, "drafter", "kept", "strip", "saved", "pair", "model", *sampling.LINE)
     picked = stage.option_select(_drafter_of, None, parts["drafter"], **QUIET)
     written = stage.submit(_message_of, None, parts["message"], **QUIET)
     run, every = handler("stream", stream), handler("stream_every", partial(stream, every=True))
@@ -302,7 +302,7 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
 
     parts["stop"].click(stop_own, **QUIET)
     page.unload(leave)
-    chosen = stage.select(choose, shown, drawn, **PRIVATE)
+    chosen = stage.select(choose, shown, [*drawn, parts["drafter"]], **PRIVATE)
     opened = open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
     restored = strip.input(restore, [kept, strip], whole, **PRIVATE)
     open_.upload(lambda: gr.update(value=None), None, strip, **PRIVATE)

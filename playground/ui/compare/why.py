@@ -66,6 +66,7 @@ def wire(
         with gr.Accordion("Which drafter", open=False, elem_id="which"):
             gr.HTML(f"<p>{WHICH}</p>", apply_default_css=False)
             every.render()
+            gr.HTML('<div id="all-drafters"></div>', apply_default_css=False)  # the stage's table moves in here
         with gr.Accordion("Deploy", open=False, elem_id="deploy", elem_classes="renewed") as unfolded:
             settings = gr.HTML(apply_default_css=False)
         with gr.Accordion("Cost", open=False, elem_id="cost", elem_classes="renewed") as priced:

@@ -12,6 +12,7 @@ import gradio as gr
 from gradio.components import Component
 
 from playground import validation
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Decoders, Option, options_of
@@ -42,10 +43,10 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
     made: dict[str, Any] = {}
     with gr.Row(elem_classes="controls"):
         if kind.pair:
-            made["pair"] = _pair(models)
+            made["pair"] = pair_menu(models)
         shown = [name for name, option in options.items() if not option.folded]
         for name in sorted(shown, key=lambda name: name == "suite"):  # its upload opens next to it
-            made |= _control(name, options, models)
+            made |= control(name, options, models)
     folded = {name: option for name, option in options.items() if option.folded}
     inside = ", ".join(_inside(option.setting.label) for option in folded.values())
     with (
@@ -53,8 +54,8 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
         gr.Row(elem_classes="controls"),
     ):
         for name in folded:
-            made |= _control(name, options, models)
-    _follow(made, options, models)
+            made |= control(name, options, models)
+    follow(made, options, models)
     return made
 
 
@@ -141,7 +142,8 @@ def _value(option: Option, value: Any) -> Any:
     return value
 
 
-def _pair(models: Models) -> gr.Dropdown:
+def pair_menu(models: Models) -> gr.Dropdown:
+    """Returns the choice of a pair."""
     setting = SETTINGS["pair"]
     default = models.default
     return gr.Dropdown(
@@ -149,7 +151,8 @@ def _pair(models: Models) -> gr.Dropdown:
     )
 
 
-def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[str, Any]:
+def control(name: str, options: Mapping[str, Option], models: Models) -> dict[str, Any]:
+    """Returns the components of an option by their names."""
     option = options[name]
     if name in SPECIAL:
         return SPECIAL[name](option, models)
@@ -175,10 +178,14 @@ def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[s
     return {name: gr.Textbox(default, max_lines=1, **words)}
 
 
+def suite_choices() -> list[tuple[str, str]]:
+    """Returns labels and names of the suites."""
+    return [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites().items()]
+
+
 def _suite(option: Option, models: Models) -> dict[str, Any]:
-    choices = [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites().items()]
     suite = gr.Dropdown(
-        [*choices, ("Your own file …", OWN_FILE)], value=option.setting.default, label=option.setting.label,
+        [*suite_choices(), ("Your own file …", OWN_FILE)], value=option.setting.default, label=option.setting.label,
         info="every lane answers all",
     )  # fmt: skip
     file = gr.File(label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90)
@@ -196,29 +203,24 @@ def _drafter(option: Option, models: Models) -> dict[str, Any]:
 
 def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
     """Returns the drafters of a pair to choose from, and those that are chosen at first."""
-    value = list(pair.drafters) if option.several else pair.drafter
-    return {"choices": drafter_choices(pair)[:-1], "value": value}
+    choices = drafter_choices(pair)[:-1]
+    if option.several:  # those that are chosen stand beside each other
+        return {"choices": [(METHODS[name].label, name) for _, name in choices], "value": list(pair.drafters)}
+    return {"choices": choices, "value": pair.drafter}
 
 
 def _redrafted(models: Models, option: Option, chosen: str) -> dict[str, Any]:
     return gr.update(**_drafters_of(models.pairs[chosen], option))
 
 
-def _log(option: Option, models: Models) -> dict[str, Any]:
-    """Returns the controls of a log. The page takes a file, the endpoint also JSON."""
-    file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=140)
-    return {"log": gr.State(""), "file": file}
-
-
 SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
     "suite": _suite,
-    "log": _log,
     "drafters": _drafter,
     "drafter": _drafter,
 }
 
 
-def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
+def follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
     """Updates controls when another control that they depend on changes."""
     for name, option in options.items():
         if SPECIAL.get(name) is _drafter:

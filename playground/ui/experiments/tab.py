@@ -36,7 +36,7 @@ def build(
     models: Models,
     addresses: Mapping[str, Callable[[], str]],
 ) -> None:
-    """Lays the page out and wires it.
+    """Lays the page of a kind out and wires it.
 
     Args:
         addresses: for each option that is the address of a server, a function that returns its first value ("" for
@@ -47,37 +47,61 @@ def build(
         gr.HTML(panels.note(experiments.refusal), elem_id="refused")
         return
     made = controls.lay_out(kind, models)
-    carried = gr.JSON(visible=False)
 
-    def begin_with(values: dict[str, Any] | None, request: gr.Request) -> Filled:
-        """Fills the controls from the experiment of the address; without one, from the settings of the other rooms."""
-        name = _of_address(experiments, kind, request)
-        if asked := experiments.asked(name) if name else None:
-            return filled(made, controls.restored(kind, models.pairs, asked))
-        return filled(made, controls.carried(kind, models.pairs, {**(values or {}), **dict(request.query_params)}))
+    def begin_with(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
+        if asked:
+            return controls.restored(kind, models.pairs, asked)
+        return controls.carried(kind, models.pairs, kept)
 
-    every: list[Any] = [*made.values()]
-    begun = page.load(begin_with, carried, every, js=f"() => {ROOMS}.settings()", **QUIET)
-    begun.then(None, every, None, js=f"(...values) => {ROOMS}.ran(values)", **PRIVATE)
-    for control in every:
-        control.change(None, every, None, js=f"(...values) => {ROOMS}.changed(values)", **PRIVATE)
+    def work(values: Mapping[str, Any]) -> tuple[Experiment, str, Mapping[str, Any]]:
+        return controls.work_of(kind, models.pairs, values)
 
-    def work(*values: Any) -> tuple[Experiment, str, Mapping[str, Any]]:
-        return controls.work_of(kind, models.pairs, dict(zip(made, values, strict=True)))
-
-    _wire(page, kind, _panel(kind), experiments, [*made.values()], work)
+    wire(page, experiments, made, (kind.name,), begin_with, work, kind.hint)
     if not kind.pair:
         boxes = [made[name] for name in addresses]
         page.load(lambda: [url() or gr.skip() for url in addresses.values()], None, boxes, **QUIET)
 
 
-def _panel(kind: Kind) -> dict[str, Any]:
+def wire(
+    page: gr.Blocks,
+    experiments: Experiments,
+    made: Mapping[str, Component],
+    kinds: Sequence[str],
+    begin_with: Callable[[Mapping[str, Any], Mapping[str, Any]], Named],
+    work: Callable[[Mapping[str, Any]], tuple[Experiment, str, Mapping[str, Any]]],
+    hint: str,
+) -> None:
+    """Lays buttons and outputs out under the controls, and wires all of them.
+
+    Args:
+        made: the controls by their names.
+        kinds: names of the kinds that the controls start.
+        begin_with: returns updates of the controls from what other rooms and the address give, and from what the
+            experiment that is shown was asked for (empty without one).
+        work: returns what the controls' values ask for, see `controls.work_of`.
+        hint: the text of the empty page.
+    """
+    kept, every = gr.JSON(visible=False), [*made.values()]
+
+    def fill(values: dict[str, Any] | None, request: gr.Request) -> Filled:
+        name = _of_address(experiments, kinds, request)
+        asked = experiments.asked(name) if name else {}
+        return filled(made, begin_with({**(values or {}), **dict(request.query_params)}, asked))
+
+    begun = page.load(fill, kept, every, js=f"() => {ROOMS}.settings()", **QUIET)
+    begun.then(None, every, None, js=f"(...values) => {ROOMS}.ran(values)", **PRIVATE)
+    for control in every:
+        control.change(None, every, None, js=f"(...values) => {ROOMS}.changed(values)", **PRIVATE)
+    _wire(page, kinds, _panel(hint), experiments, every, lambda *values: work(dict(zip(made, values, strict=True))))
+
+
+def _panel(hint: str) -> dict[str, Any]:
     """Lays out the buttons and outputs, by name; `name` holds the id of the experiment that is shown."""
     with gr.Row(elem_id="act"):
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
         resume = gr.Button("Resume", visible=False, elem_id="resume-experiment", min_width=110, scale=0)
-    shown = gr.HTML(markup.note(kind.hint), elem_id="experiment", apply_default_css=False)
+    shown = gr.HTML(markup.note(hint), elem_id="experiment", apply_default_css=False)
     with gr.Row(elem_id="charts"):
         charts = {"first": panels.empty_plot(), "second": panels.empty_plot()}
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
@@ -90,13 +114,13 @@ def _panel(kind: Kind) -> dict[str, Any]:
 
 def _wire(
     page: gr.Blocks,
-    kind: Kind,
+    kinds: Sequence[str],
     parts: Mapping[str, Any],
     experiments: Experiments,
     chosen: Sequence[Component],
     work: Callable[..., tuple[Experiment, str, Mapping[str, Any]]],
 ) -> None:
-    """Wires the buttons. `work` turns the values of `chosen` into an experiment, like `controls.work_of`."""
+    """Wires the buttons. `work` turns the values of `chosen` into an experiment."""
 
     def shown(act: Callable[[], str]) -> Filled:
         """Shows the experiment whose id `act` returns, or says why there is none."""
@@ -121,7 +145,7 @@ def _wire(
         return shown(go_on)
 
     def opened(request: gr.Request) -> Filled:
-        return shown(lambda: _of_address(experiments, kind, request))
+        return shown(lambda: _of_address(experiments, kinds, request))
 
     def save(name: str) -> Filled:
         try:
@@ -156,10 +180,10 @@ def _wire(
     parts["stop"].click(lambda name: experiments.session.stop(name), name, None, **PRIVATE)
 
 
-def _of_address(experiments: Experiments, kind: Kind, request: gr.Request) -> str:
-    """Returns the id of the experiment that the address names; without one, of a running one of this kind; "" for
+def _of_address(experiments: Experiments, kinds: Sequence[str], request: gr.Request) -> str:
+    """Returns the id of the experiment that the address names; without one, of a running one of these kinds; "" for
     none."""
-    return request.query_params.get("id") or experiments.running(kind.name)
+    return request.query_params.get("id") or next(filter(None, map(experiments.running, kinds)), "")
 
 
 def _progress(view: View) -> Named:
