@@ -74,6 +74,8 @@ def test_the_menu_says_what_a_drafter_is_and_its_help_has_a_picture_of_a_round(v
 def test_best_drafter_asks_one_question_and_ends_in_a_verdict_a_chart_and_a_command(visit, url, width):
     page = visit(width)
     page.goto(f"{url}best")
+    page.locator("html.formed").wait_for()
+    page.wait_for_timeout(800)  # what is typed while the room opens is lost
     page.get_by_role("radio", name="This one").check()
     prompt = page.get_by_label("Prompt", exact=True)
     prompt.fill("echo of mine")

@@ -24,9 +24,7 @@ from playground.ui.rooms import BEST_PAGE
 from playground.ui.wiring import QUIET, Named
 
 QUESTION = "Which drafter is the fastest for your prompts, or is none?"
-INTRO = (
-    "Every drafter answers them on this machine, beside standard decoding. It ends in a verdict, a chart and a command."
-)
+INTRO = "Every drafter answers them here, beside standard decoding. It ends in a verdict, a chart and a command."
 HINT = "Press Run. You can close the tab meanwhile, and find it under History."
 PROMPTS = {"this": "This one", "examples": "Examples", "logs": "My logs", "file": "A file"}
 SOURCES = {"this": "prompt", "examples": "suite", "logs": "log", "file": "file"}  # the control of each
