@@ -8,7 +8,7 @@ from playground.experiments.suite import summarise
 from playground.lane import Lane, Request
 from playground.results import STANDARD, Predicted, Recommendation, Row, SuiteResult
 from playground.trace import Environment
-from playground.views import charts_suite, compared
+from playground.views import charts, charts_suite, compared
 
 WHERE = Environment({"torch": "2"}, None, "cpu", "a CPU", "float32", 1, (), "")
 
@@ -61,11 +61,11 @@ def test_a_suite_shows_each_lane_as_a_dot_the_fastest_on_top_with_its_categories
     assert isnan(faster.error_x.array[0]) == isnan(slower.error_x.array[0])
 
 
-def test_more_lanes_than_colours_leave_the_slower_ones_grey():
-    figure = charts_suite.speedups(suite({k: 10.0 - k for k in range(1, 7)}))
+def test_lanes_that_gained_are_blue_however_many_and_no_other_is():
+    figure = charts_suite.speedups(suite({**{k: 10.0 - k for k in range(1, 7)}, 7: 40.0}))
     colors = [dots.marker.color for dots in figure.data[1::2]]
-    assert colors[:2] == ["#808080", "#808080"] and "#808080" not in colors[2:]
-    assert colors[-1] == charts_suite.ASSISTED and list(figure.data[-1].y) == ["Prompt lookup<br>6 ahead, n = 8"]
+    assert colors == [charts.STANDARD, *[charts_suite.ASSISTED] * 6]
+    assert list(figure.data[-1].y) == ["Prompt lookup<br>6 ahead, n = 8"]
 
 
 def test_a_drafter_has_one_colour_in_both_charts_of_a_recommendation():
