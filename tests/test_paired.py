@@ -162,6 +162,17 @@ def test_too_few_rounds_are_no_moments_to_compare():
     assert metrics.measured(Comparison(tuple(short)), "lane 1").interval is None
 
 
+@pytest.mark.parametrize(("schedule", "outcome"), [("by turns", "unclear"), ("alone", "faster")])
+def test_a_race_stopped_after_a_few_rounds_has_no_winner(schedule, outcome):
+    """Of lanes that ran alone, the usual noise of a run is known."""
+    few = [plain_round(i, start_s=0.1 * i) for i in range(3)]
+    quicker = [plain_round(i, start_s=0.05 * i, verify_s=0.05) for i in range(3)]
+    lanes = trace(few, name="Standard"), trace(quicker, name="Again")
+    lanes = tuple(replace(lane, schedule=schedule, finish="stopped") for lane in lanes)
+    ours = metrics.measured(Comparison(lanes), "Again")
+    assert ours.speedup and ours.outcome == outcome
+
+
 @pytest.mark.parametrize("wrong", ["no time", "backwards", "apart", "far", "no tokens"])
 def test_a_file_whose_rounds_cannot_be_is_no_error(wrong):
     rng = np.random.default_rng(5)

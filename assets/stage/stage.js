@@ -142,6 +142,8 @@ export function stage({ element, props, watch, trigger: press }) {
     replay.show(value, rounds);
     round.show(value, rounds);
     gaps.show(value.lanes, rounds);
+    const names = value.lanes.map(({ name }) => name);
+    if (value.status.kind === "busy" && !value.verdict.terms) verdict.race(names, timeline.race());
   }
 
   watch("value", show);

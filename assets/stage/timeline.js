@@ -108,6 +108,12 @@ export class Timeline {
     return { lane: Math.min(1, this.#bands.length - 1), round: 0 };
   }
 
+  /** How many tokens each lane had at the time that both clocks have reached. */
+  race() {
+    const reached = Math.min(...this.#bands.map(({ end }) => end));
+    return this.#bands.map(({ all, rounds }) => tokensOf(all.slice(0, rounds.until(reached))));
+  }
+
   #describe() {
     const lanes = this.#bands.map(
       ({ all, end }, i) => `${this.#names[i]}: ${count(all.length, "round")} in ${end.toFixed(2)} s.`,
@@ -162,29 +168,14 @@ export class Timeline {
   }
 
   /** @param {Band} band */
-  #captionOf(band) {
-    const { all, rounds } = band;
+  #captionOf({ all, rounds }) {
     if (!all.length) return "";
     const { cut, width } = this.#view;
     const done = rounds.all.slice(0, this.#time === Infinity ? all.length : rounds.until(this.#time));
     const tokens = tokensOf(done);
     const facts = [this.#view.running ? count(tokens, "token") : `${tokens} of ${tokensOf(all)}`];
-    const ahead = this.#view.running ? this.#ahead(band) : 0;
-    if (ahead > 0) facts.push(`${ahead} ahead`);
     if (cut && width > 520) facts.push(`prefill ${inMs(all[0].times.end)}, cut short`);
     return `  ${facts.join(" · ")}`;
-  }
-
-  /**
-   * By how many tokens a lane leads, at the time that all lanes' clocks have reached.
-   * @param {Band} band
-   */
-  #ahead(band) {
-    const reached = Math.min(...this.#bands.map(({ end }) => end));
-    const [own, ...others] = [band, ...this.#bands.filter((other) => other !== band)].map(({ all, rounds }) =>
-      tokensOf(all.slice(0, rounds.until(reached))),
-    );
-    return own - Math.max(...others);
   }
 
   /** The lane that ends first gets a flag, and the time by which it is ahead then, as far as the clock has come. */

@@ -6,7 +6,7 @@ import { copyText, REFUSED } from "../clipboard.js";
 import { kept } from "../rooms.js";
 import { make } from "./core.js";
 import { light } from "./lit.js";
-import { number, partsOf } from "./words.js";
+import { count, number, partsOf } from "./words.js";
 
 /** @type {Record<string, string>} */
 const WORDS = { gain: "tokens per check", verify: "checking", draft: "guessing", other: "rest" };
@@ -51,6 +51,7 @@ export function verdictPart(press) {
     test.hidden = !told || !press;
     test.href = "lossless";
     again.hidden = !repeatable || !press;
+    large.setAttribute("aria-live", "polite");
     large.textContent = figure;
     node.className = `verdict ${trust}`;
     meaning.textContent = verdict.meaning;
@@ -69,7 +70,26 @@ export function verdictPart(press) {
     sentences.replaceChildren(...said.map((fact) => make("p", "", fact)));
   }
 
-  return { node, explained, show };
+  /**
+   * While lanes run: who leads, and by how much. Of lanes that take turns it is their true relative speed.
+   * @param {string[]} names @param {number[]} tokens of each lane, at the time that both clocks have reached
+   */
+  function race(names, tokens) {
+    const [base, ours] = tokens;
+    if (!base || !ours) return;
+    drawn = "";
+    node.className = "verdict live";
+    large.setAttribute("aria-live", "off");
+    large.textContent = `${number(ours / base)}×`;
+    const ahead = ours - base;
+    const leader = names[ahead > 0 ? 1 : 0];
+    meaning.textContent = ahead
+      ? `so far, ${leader} is ${count(Math.abs(ahead), "token")} ahead`
+      : "so far, side by side";
+    range.textContent = "";
+  }
+
+  return { node, explained, show, race };
 }
 
 /**

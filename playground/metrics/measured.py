@@ -55,12 +55,19 @@ class Measured:
         return first_difference(self.base, self.ours)
 
     @property
+    def too_short(self) -> bool:
+        """Whether the lanes took turns once, with too few rounds for an interval."""
+        return self.interval is None and self.ours.schedule == "by turns" and self.ours is not self.base
+
+    @property
     def outcome(self) -> Outcome | None:
-        """The verdict on whether the lane is faster than the baseline; None without a speed-up. For one run each,
-        `FLOOR` is taken as the noise. If the first pass ended the output, both lanes did the same work, whatever time
-        it took."""
+        """The verdict on whether the lane is faster than the baseline; None without a speed-up. For one run each of
+        lanes that ran alone, `FLOOR` is taken as the noise. One run by turns with too few rounds to compare moments
+        shows no difference. If the first pass ended the output, both lanes did the same work, whatever time it took."""
         if self.speedup is None:
             return None
+        if self.too_short:
+            return "unclear"
         low, high = self.interval or (self.speedup / FLOOR, self.speedup * FLOOR)
         if low <= 1 <= high or len(self.base.rounds) == len(self.ours.rounds) == 1:
             return "unclear"

@@ -44,6 +44,8 @@ def meaning(measured: Measured) -> str:
         return "second ÷ first standard run: the noise of the measurement"
     if metrics.out_of_context(other.rounds):
         return "nothing was drafted: the text is too long for the drafter"
+    if measured.too_short:
+        return "too short to tell"
     if measured.outcome == "unclear":
         return "no clear difference in speed"
     if noisy(measured):
@@ -100,6 +102,8 @@ def noisy(found: Measured) -> str:
 def _unclear(found: Measured) -> str:
     if len(found.base.rounds) == len(found.ours.rounds) == 1:
         return "No clear difference: both answers ended with the first pass."
+    if found.too_short:
+        return "Too short to tell: the lanes took turns for too few rounds to compare moments."
     if found.interval is None:
         return f"No clear difference: one run each, and two runs of one lane may differ by {metrics.FLOOR - 1:.0%}."
     return f"No clear difference: the speed-up may be 1 ({runs(found)})."

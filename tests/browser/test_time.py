@@ -203,9 +203,13 @@ def test_a_running_race_says_who_leads_at_the_time_that_both_clocks_have_reached
     reached = min(lane[-1].end_s for lane in rounds)
     base_tokens, other_tokens = (sum(len(it.tokens) for it in lane if it.end_s <= reached) for lane in rounds)
     assert other_tokens > base_tokens
-    captions = stage(value | {"lanes": [*map(lane_until, value["lanes"], (6, 5))]}).locator(".timeline .caption")
-    assert captions.nth(1).text_content().endswith(f" · {other_tokens - base_tokens} ahead")
-    assert "ahead" not in captions.first.text_content()
+    running = value | {"lanes": [*map(lane_until, value["lanes"], (6, 5))]}
+    running |= {"status": {"text": "", "kind": "busy", "fraction": 0.5}, "verdict": value["verdict"] | {"terms": None}}
+    page = stage(running)
+    assert page.locator("#verdict .figure").text_content() == f"{other_tokens / base_tokens:.2f}×"
+    assert f"is {other_tokens - base_tokens} token" in page.locator("#verdict .meaning").text_content()
+    page.evaluate("value => update(value)", packed(value))
+    assert page.locator("#verdict .figure").text_content() == value["verdict"]["figure"]
 
 
 def test_drafting_is_hatched_and_unknown_times_make_one_neutral_block(stage):
