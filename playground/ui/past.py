@@ -30,10 +30,7 @@ from playground.views import compared, report, scripts
 
 logger = logging.getLogger(__name__)
 
-NO_LINK = (
-    "A link needs a finished run of this server, not a stopped one or a file. Save it as HTML: that file replays "
-    "anywhere."
-)
+NO_LINK = "A run from a file has no link on this server. Save it as HTML: that file replays anywhere."
 KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -74,10 +71,11 @@ class VisibleHistory:
         as long as the history has it.
 
         Raises:
-            PlaygroundError: nothing was run here that could be stored.
+            PlaygroundError: nothing is shown; or it is from a file of a visitor, who could say that it ran here.
         """
-        check(shown is not None and shown.linkable, NO_LINK)
+        check(shown is not None, "There is no run to share yet.")
         assert shown
+        check(not (shown.from_file and self._access.public), NO_LINK)
         if shown.link:
             return shown.link
         kept = self._keep(owner, shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from playground import export
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.hosting.access import FOR_VISITORS, Access
+from playground.trace import Comparison
 from playground.ui import past as tab
-from playground.ui.compare.shown import Shown
+from playground.ui.compare.shown import Opened, Shown
 from playground.ui.past import VisibleHistory
 from tests.ui import fakes
 
@@ -98,6 +100,21 @@ def test_a_shared_run_is_kept_once_and_found_by_a_name_of_128_bits_alone():
     owner = past.client("8.8.8.8")
     names = {past.share(owner, shown()) for _ in range(2)}
     assert len(names) == 2 and past.owner(owner) != owner, "no browser lists the runs of a program"
+
+
+def test_a_run_that_was_stopped_or_opened_can_be_shared_but_no_stranger_shares_a_file():
+    lanes = tuple(dataclasses.replace(lane, finish="stopped") for lane in shown().comparison.lanes)
+    stopped = dataclasses.replace(shown(), held=Comparison(lanes))
+    file = Shown(Opened(1e9, 2).keep(pickle.dumps(shown().comparison)), shown().chosen)
+    here, public = VisibleHistory(History(None), Access()), VisibleHistory(History(None), PUBLIC)
+    for run in (stopped, file):
+        assert here.linked("", {"id": here.share("", run).removeprefix("id=")}) == run.comparison
+    link = public.share(MINE, stopped)
+    again = dataclasses.replace(shown(), link=link)
+    assert public.share(YOURS, again) == link, "as it came"
+    for nothing, why in ((file, "Save it as HTML"), (None, "no run")):
+        with pytest.raises(PlaygroundError, match=why):
+            public.share(MINE, nothing)
 
 
 def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, tmp_path):

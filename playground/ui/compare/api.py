@@ -135,8 +135,8 @@ def _watch(
     async def watch(request: gr.Request, options: CompareOptions) -> str:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and shows the
         reader the replay in clients that show views of tools. Returns JSON: `summary`, the figures of both lanes as
-        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it was stopped,
-        or cannot be stored). On a public link the address works for a while, for everybody who has it. It can take
+        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it cannot
+        be stored). On a public link the address works for a while, for everybody who has it. It can take
         minutes; `compare` returns every round.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
@@ -144,7 +144,7 @@ def _watch(
         shown = await events.compare(session, options, address=address)
         summary = await to_thread.run_sync(markdown, shown.comparison, [*pairs.values()])
         query = ""
-        with suppress(PlaygroundError):  # it was stopped, or the history cannot be written
+        with suppress(PlaygroundError):  # the history cannot be written
             query = past.share(past.client(visitor(address, session)), shown)
         return json.dumps(
             {"summary": summary, "replay": f"{rooms.home() or request.base_url}?{query}" if query else ""}

@@ -228,13 +228,11 @@ class Shown:
     @property
     def repeatable(self) -> bool:
         """True where this page can run the comparison again: it ran here, and no lane was stopped."""
-        return self.pair is not None and self.linkable
+        return self.pair is not None and all(trace.finish != "stopped" for trace in self.comparison.lanes)
 
     @property
-    def linkable(self) -> bool:
-        """True where a link can open the comparison: this server knows it, not from a file, and no lane was stopped."""
-        known = not isinstance(self.held, Held)
-        return known and all(trace.finish != "stopped" for trace in self.comparison.lanes)
+    def from_file(self) -> bool:
+        return isinstance(self.held, Held)
 
 
 def goes_on_with(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> Pair | None:
