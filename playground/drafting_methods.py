@@ -232,6 +232,7 @@ ALL = (
     _network(
         "domino",
         label="Domino",
+        does="a block, corrected token by token",
         needs="a Domino drafter published for the target",
         paper="Huang et al. 2026, Domino",
         loader="domino:load_domino",
@@ -242,6 +243,7 @@ ALL = (
     DraftingMethod(
         "jetspec",
         label="JetSpec",
+        does="a tree in one pass",
         needs="a JetSpec drafter published for the target",
         paper="Hu et al. 2026, JetSpec: Breaking the Scaling Ceiling of Speculative Decoding with Parallel Tree "
         "Drafting",
