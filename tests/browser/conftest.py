@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -91,15 +92,24 @@ def contexts(chromium) -> Iterator[Callable]:
 @pytest.fixture
 def visit(contexts, url: str) -> Iterator[Callable]:
     """Opens the page as a user of their own; a script's error on it fails the test. Tests share the tabs: in one that
-    had the page before, it opens in half the time. Each context has one, since a page behind another does not draw."""
+    had the page before, it opens in half the time. Each context has one, since a page behind another does not draw.
+    Without `motion` nothing moves by itself, as where less motion is asked for: animations take most of a core."""
     pages, errors, listeners = [], [], []
 
-    def open_page(width: int = 1280, theme: str = "light", touch: bool = False, height: int = 900, query: str = ""):
+    def open_page(
+        width: int = 1280,
+        theme: str = "light",
+        touch: bool = False,
+        height: int = 900,
+        query: str = "",
+        motion: bool = False,
+    ):
         context = contexts(len(pages), touch)
         page = context.pages[0] if context.pages else context.new_page()
         pages.append(page)
         listeners.append(watch(page, errors))
         page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(reduced_motion="no-preference" if motion else "reduce")
         page.mouse.move(0, 0)
         page.goto(f"{url}?__theme={theme}{query}")
         page.locator("#model", has_text="is ready").wait_for()
@@ -109,18 +119,24 @@ def visit(contexts, url: str) -> Iterator[Callable]:
     for page, of_page in zip(pages, listeners, strict=True):
         if not page.is_closed():
             page.evaluate("localStorage.clear(); sessionStorage.clear()")
-            page.emulate_media(reduced_motion="null")
             page.goto("about:blank")
             ignore(page, of_page)
     assert errors == []
 
 
 @pytest.fixture(scope="package")
-def shared_page(contexts, url: str) -> Any:
-    page = contexts("reader").new_page()
-    page.goto(f"{url}?__theme=light")
-    page.locator("#model", has_text="is ready").wait_for()
-    return page
+def pages(contexts, url: str) -> Callable:
+    """Pages by a name, each in a context of its own, which tests share."""
+
+    @functools.cache
+    def opened(name: str) -> Any:
+        page = contexts(name).new_page()
+        page.emulate_media(reduced_motion="reduce")
+        page.goto(f"{url}?__theme=light")
+        page.locator("#model", has_text="is ready").wait_for()
+        return page
+
+    return opened
 
 
 _others = itertools.count()
@@ -137,10 +153,20 @@ def _open_another(page: Any) -> None:
 
 
 @pytest.fixture
-def reader(shared_page) -> Iterator[Any]:
+def reader(pages) -> Iterator[Any]:
     """A page for tests that only open traces and look at them. They share it: opening the page takes longer than what
     they do with it."""
-    page, errors = shared_page, []
+    yield from _shared(pages("reader"))
+
+
+@pytest.fixture
+def user(pages) -> Iterator[Any]:
+    """The same for tests that press Run, and choose neither models nor a drafter."""
+    yield from _shared(pages("user"))
+
+
+def _shared(page: Any) -> Iterator[Any]:
+    errors: list[str] = []
     page.set_viewport_size({"width": 1280, "height": 900})
     page.mouse.move(0, 0)
     _open_another(page)

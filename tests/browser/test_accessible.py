@@ -118,8 +118,9 @@ def test_prompt_run_and_the_lanes_first_lines_are_seen_at_once(visit):
         assert min(page.locator(".tokens:visible .tok").evaluate_all(bottoms)) <= height
 
 
-def test_nothing_scrolls_sideways(visit):
-    page = visit(360)
+def test_nothing_scrolls_sideways(reader):
+    page = reader
+    page.set_viewport_size({"width": 360, "height": 900})
     advanced(page)
     open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
     finish(page)
@@ -131,10 +132,12 @@ def test_nothing_scrolls_sideways(visit):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.keyboard.press("Escape")
+    page.locator("#more > button").click()
 
 
-def test_run_follows_the_prompt_and_the_focus_stays_with_run_and_stop(visit):
-    page = visit()
+def test_run_follows_the_prompt_and_the_focus_stays_with_run_and_stop(user):
+    page = user
     focus = "document.activeElement.id"
     ask(page, "Compare TCP and UDP.", 60)
     page.locator("#prompt textarea").focus()
@@ -146,8 +149,8 @@ def test_run_follows_the_prompt_and_the_focus_stays_with_run_and_stop(visit):
     page.locator("#run:focus").wait_for()
 
 
-def test_a_dropdown_s_list_closes_when_tab_leaves_it(visit):
-    page = visit()
+def test_a_dropdown_s_list_closes_when_tab_leaves_it(user):
+    page = user
     page.add_style_tag(content="[role=listbox] { max-height: 20px !important; }")  # scrolls, as the list of all models
     page.get_by_label("Models").focus()
     page.keyboard.press("ArrowDown")
@@ -185,15 +188,15 @@ def test_charts_have_a_text_and_headings_are_in_order(reader):
     assert levels[0] == 1 and all(below <= above + 1 for above, below in itertools.pairwise(levels))
 
 
-def test_where_less_motion_is_asked_for_nothing_begins_to_move_and_an_idle_page_draws_nothing(visit):
-    page = visit()
+def test_where_less_motion_is_asked_for_nothing_begins_to_move_and_an_idle_page_draws_nothing(contexts, url):
+    page = contexts("less motion").new_page()
     page.emulate_media(reduced_motion="reduce")
     page.add_init_script("""{
       const ask = requestAnimationFrame.bind(globalThis);
       globalThis.asked = 0;
       globalThis.requestAnimationFrame = (act) => ask(act, ++asked);
     }""")
-    page.reload()
+    page.goto(f"{url}?__theme=light")
     page.locator("#banner", has_text="Recorded run").wait_for()
     page.wait_for_timeout(300)
     assert page.locator(".round.future").count() == 0
@@ -201,4 +204,4 @@ def test_where_less_motion_is_asked_for_nothing_begins_to_move_and_an_idle_page_
     assert page.evaluate("asked") > 0
     quiet = "() => { const quiet = asked < 10; asked = 0; return quiet; }"
     page.wait_for_function(quiet, polling=1000, timeout=20_000)  # Gradio's loader swings on for some seconds
-    page.close()  # its script would be the next page's too
+    page.close()

@@ -13,8 +13,8 @@ from tests.ui import fakes
 pytestmark = pytest.mark.browser
 
 
-def test_a_turn_goes_on_from_the_run_outlives_one_that_fails_and_a_new_run_begins_anew(visit):
-    page = visit()
+def test_a_turn_goes_on_from_the_run_outlives_one_that_fails_and_a_new_run_begins_anew(user):
+    page = user
     ask(page, "Compare TCP and UDP.", 24)
     start(page)
     finish(page)

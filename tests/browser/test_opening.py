@@ -31,7 +31,7 @@ SMALL = """() => [...document.querySelectorAll("main button, main input, main se
 
 
 def test_the_first_view_is_short_and_shows_both_texts(visit):
-    page = visit(1440, height=900)
+    page = visit(1440, height=900, motion=True)
     found = page.evaluate(ABOVE)
     assert found["end"] <= 420
     assert len(found["controls"]) <= 14, found["controls"]

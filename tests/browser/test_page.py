@@ -130,8 +130,8 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
     assert panel(page, 1).evaluate("panel => panel.textContent") == comparison.lanes[1].text
 
 
-def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
-    page = visit()
+def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(user):
+    page = user
     ask(page, "Compare TCP and UDP.", 24)
     page.locator("#prompt textarea").press("Control+Enter")
     finish(page)
@@ -238,8 +238,8 @@ def test_both_lanes_mark_where_the_outputs_differ(reader):
         assert [text.strip() for text in dimmed.all_inner_texts()] == [text.strip() for text in after]
 
 
-def test_stop_ends_the_run_and_keeps_what_was_decoded(visit):
-    page = visit()
+def test_stop_ends_the_run_and_keeps_what_was_decoded(user):
+    page = user
     ask(page, "Compare TCP and UDP.", 512)
     start(page)
     panel(page, 0).locator(".tok").nth(5).wait_for()
@@ -253,8 +253,8 @@ def test_stop_ends_the_run_and_keeps_what_was_decoded(visit):
     page.locator("#run:not([disabled])").wait_for()
 
 
-def test_markup_in_prompt_and_output_is_text(visit):
-    page = visit()
+def test_markup_in_prompt_and_output_is_text(user):
+    page = user
     hostile = (
         "echo <script>alert(1)</script><img src=x onerror=alert(2)> {{ value }} ${alert(3)} ‮abc‬ &amp; \u05d0\u05d1"
     )

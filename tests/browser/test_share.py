@@ -220,8 +220,8 @@ def test_the_replay_is_saved_as_an_animated_picture(reader):
     assert download.value.suggested_filename == "replay.gif" and data.startswith(b"GIF89a")
 
 
-def test_an_opened_trace_fills_the_controls(visit):
-    page = visit()
+def test_an_opened_trace_fills_the_controls(reader):
+    page = reader
     comparison = fakes.comparison(tokens=24, temperature=0.5, system="Be brief.")
     open_trace(page, json.dumps(export.to_json(comparison)))
     page.locator("#banner", has_text="Opened from a file: run at 2026-01-01").wait_for()
@@ -229,6 +229,7 @@ def test_an_opened_trace_fills_the_controls(visit):
     advanced(page)
     assert page.get_by_label("number input for Temperature").input_value() == "0.5"
     assert page.locator("#runs").is_hidden(), "it was not run here"
+    page.locator("#more > button").click()
 
 
 def test_a_link_to_the_page_is_shown_with_its_own_words_and_picture(url):

@@ -25,7 +25,7 @@ WIDTHS = [390, 1440, *(pytest.param(width, marks=pytest.mark.slow) for width in 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_moves_on_load_or_when_a_run_ends(visit, width):
-    page = visit(width)
+    page = visit(width, motion=True)
     page.evaluate(WATCH)
     page.wait_for_timeout(800)
     moved = page.evaluate(MOVED)
@@ -50,7 +50,7 @@ def test_nothing_moves_on_load_or_when_a_run_ends(visit, width):
 
 
 def test_no_room_moves_while_it_opens_and_each_has_a_title(visit, url):
-    page = visit(1440)
+    page = visit(1440, motion=True)
     page.add_init_script(WATCH)
     titles = set()
     for room in ("", "best", "servers", "history", "docs"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -19,8 +20,10 @@ from playground.models.fetch import shipped, starter
 from playground.models.networks.made_for import draft_ids
 from playground.models.store import ModelStore
 from playground.presets import SHIPPED, load_pairs
+from tests.selection import selected
 
 STARTER = load_pairs()[0]["starter"]
+OWN = (*STARTER.weights, STARTER.drafter)  # with weights of their own, and the default
 TEXT = "Write a short letter to a friend about a holiday by the sea."
 
 
@@ -43,19 +46,26 @@ def store():
 
 @pytest.fixture(scope="module")
 def traces(store):
-    """By drafter, each beside the same standard lane. To the adaptive drafter each round takes as long as another, so
-    that it drafts on a busy machine too."""
-    assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in STARTER.drafters]
-    lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=9)
-    backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(AdaptiveDrafter.__init__.__kwdefaults__, "clock", itertools.count().__next__)
-        comparison = run(lanes, request, backends, Watch())
-    return {trace.lane.drafter: trace for trace in comparison.lanes}
+    """Traces by drafter, of those in OWN or of the others, beside the same standard lane. To the adaptive drafter each
+    round takes as long as another, so that it drafts on a busy machine too."""
+
+    @functools.cache
+    def of(own: bool):
+        chosen = [drafter for drafter in STARTER.drafters if (drafter in OWN) == own]
+        assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in chosen]
+        lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=9)
+        backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(AdaptiveDrafter.__init__.__kwdefaults__, "clock", itertools.count().__next__)
+            comparison = run(lanes, request, backends, Watch())
+        return {trace.lane.drafter: trace for trace in comparison.lanes}
+
+    return of
 
 
-@pytest.mark.parametrize("drafter", STARTER.drafters)
+@pytest.mark.parametrize("drafter", selected(STARTER.drafters, OWN))
 def test_each_way_of_drafting_for_the_starter_writes_what_standard_decoding_writes(traces, drafter):
+    traces = traces(drafter in OWN)
     assert traces[drafter].token_ids == traces["none"].token_ids
     # Adaptive drafts nothing where a busy machine makes wide passes dear.
     assert metrics.measure(traces[drafter]).accepted > 0 or drafter in ("ngram", "suffix", "adaptive")

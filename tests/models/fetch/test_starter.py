@@ -50,6 +50,14 @@ def wheel(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
+def at_hand(wheel, monkeypatch) -> Path:
+    """The wheel, for which no pip is started while it is there."""
+    download = starter._download
+    monkeypatch.setattr(starter, "_download", lambda *asked: wheel if wheel.exists() else download(*asked))
+    return wheel
+
+
+@pytest.fixture
 def quick_conversion(monkeypatch) -> list[Path]:
     """Conversion that only writes two files. Returns the list of the wheels that it was given."""
     wheels = []
@@ -96,14 +104,14 @@ def test_its_gguf_file_is_kept_for_other_programs(cache, wheel):
     assert [path.name for path in cache.iterdir()] == [kept.name]
 
 
-def test_the_cache_can_be_moved(cache, wheel, quick_conversion, no_hub, monkeypatch):
+def test_the_cache_can_be_moved(cache, at_hand, quick_conversion, no_hub, monkeypatch):
     starter.fetch(lambda step: None)
     moved = cache.rename(cache.with_name("elsewhere"))
     monkeypatch.setenv("PLAYGROUND_CACHE", str(moved))
     assert starter.cached() == ModelFiles(moved / starter.NAME, starter.NAME, starter.ORIGIN)
 
 
-def test_a_cache_of_an_earlier_version_lacks_the_blocks_and_is_fetched_again(cache, wheel, quick_conversion, no_hub):
+def test_a_cache_of_an_earlier_version_lacks_the_blocks_and_is_fetched_again(cache, at_hand, quick_conversion, no_hub):
     first = starter.fetch(lambda step: None)
     (first.folder / SAVED).unlink()
     assert starter.cached() is None
@@ -111,20 +119,20 @@ def test_a_cache_of_an_earlier_version_lacks_the_blocks_and_is_fetched_again(cac
     assert starter.cached() == first
 
 
-def test_a_damaged_record_is_as_none(cache, wheel, quick_conversion, no_hub):
+def test_a_damaged_record_is_as_none(cache, at_hand, quick_conversion, no_hub):
     starter.fetch(lambda step: None)
     for record in ("", "[]", "{}", '{"folder": 5, "origin": ""}'):
         (cache / "starter.json").write_text(record)
         assert starter.cached() is None, record
 
 
-def test_a_cache_that_is_read_only_serves(cache, wheel, quick_conversion, no_hub, monkeypatch):
+def test_a_cache_that_is_read_only_serves(cache, at_hand, quick_conversion, no_hub, monkeypatch):
     first = starter.fetch(lambda step: None)
     monkeypatch.setattr(starter, "FileLock", None)  # whatever would write fails
     assert starter.fetch(lambda step: None) == first
 
 
-def test_two_at_once_fetch_once(cache, wheel, quick_conversion, no_hub):
+def test_two_at_once_fetch_once(cache, at_hand, quick_conversion, no_hub):
     threads = [threading.Thread(target=starter.fetch, args=(lambda step: None,)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -171,7 +179,7 @@ def test_an_index_that_is_silent_is_given_up(cache, no_hub, monkeypatch):
             starter.fetch(lambda step: None)
 
 
-def test_an_interrupted_conversion_leaves_nothing(cache, wheel, no_hub, monkeypatch):
+def test_an_interrupted_conversion_leaves_nothing(cache, at_hand, no_hub, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -211,13 +219,13 @@ def test_the_real_starter_writes_an_english_sentence():
     assert "Paris" in target.tokenizer.decode(output[prompt["input_ids"].shape[1] :])
 
 
-def test_a_starter_that_cannot_be_loaded_is_fetched_again_once(cache, wheel, quick_conversion):
+def test_a_starter_that_cannot_be_loaded_is_fetched_again_once(cache, at_hand, quick_conversion):
     with pytest.raises(PlaygroundError, match=f"Delete {cache / starter.NAME}"):
         load("starter", torch.float32, torch.device("cpu"), lambda step: None)
     assert len(quick_conversion) == 2
 
 
-def test_a_truncated_starter_repairs_itself(cache, wheel, no_hub, tiny_folder, monkeypatch):
+def test_a_truncated_starter_repairs_itself(cache, at_hand, no_hub, tiny_folder, monkeypatch):
     def convert(wheel: Path, work: Path, folder: Path, progress) -> Path:
         shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
         (folder / SAVED).parent.mkdir(exist_ok=True)
@@ -231,7 +239,7 @@ def test_a_truncated_starter_repairs_itself(cache, wheel, no_hub, tiny_folder, m
         os.truncate(path, path.stat().st_size // 2)
         model = load("starter", torch.float32, torch.device("cpu"), lambda step: None)
         assert model.weights == starter.ORIGIN and path.stat().st_size == (tiny_folder / file).stat().st_size
-    monkeypatch.setenv("PIP_FIND_LINKS", str(cache))  # where no wheel is
+    at_hand.unlink()
     os.truncate(path, 10)
     with pytest.raises(PlaygroundError, match="be fetched"):
         load("starter", torch.float32, torch.device("cpu"), lambda step: None)
