@@ -10,9 +10,9 @@ import dataclasses
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from playground.errors import check
 
@@ -136,15 +136,15 @@ class PresetSettings:
         "Lookahead", "tokens drafted per round", 5, 1, 64,
         slider=Slider(1, 64, 1), sweep=(0, 1, 2, 3, 4, 6, 8, 12, 16),
     )  # fmt: skip
-    policy: str = setting(
+    policy: Annotated[str, BeforeValidator(lambda name: "auto" if name == "cost" else name)] = setting(  # older files
         "Lookahead policy",
-        "how many tokens to draft next",
+        "how many tokens to draft next; auto drafts what pays here",
         "constant",
         choices={
             "constant": "Fixed",
             "heuristic": "Heuristic (+2 / −1)",
             "confidence": "Confidence threshold",
-            "cost": "Cost-based (measured)",
+            "auto": "Auto (by measured cost)",
         },
     )
     confidence_threshold: float = setting(
@@ -231,7 +231,7 @@ class AnswerSettings:
     )  # fmt: skip
     seed: int = setting(
         "Seed",
-        "the same seed draws the same samples, unless a drafter that samples has a cost-based lookahead or reserved "
+        "the same seed draws the same samples, unless a drafter that samples has the lookahead auto or reserved "
         "memory, which timing or other programs change",
         0,
         0,

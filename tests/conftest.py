@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from xdist.scheduler import LoadFileScheduling
 
-from playground.decoding.drafters import tree
+from playground.decoding import pass_cost
 from playground.models.cpu.native import library
 from playground.trace import PassTime
 from tests.tiny import small_llama
@@ -86,7 +86,8 @@ def torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 def passes_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more token costs a pass nothing, as on a GPU: what a test's trees hold is no matter of how busy its machine
     is."""
-    monkeypatch.setattr(tree, "time_passes", lambda model, most: (PassTime(1, 0.01), PassTime(264, 0.01)))
+    times = PassTime(1, 0.01), PassTime(264, 0.01)
+    monkeypatch.setattr(pass_cost, "time_passes", lambda model, most: (times, True))
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from playground.settings import SAMPLING, SETTINGS, flag
 from playground.ui import page
 from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.prefill import from_address, from_lane, updates
+from playground.validation import read
 from playground.views import compared, run_details
 from playground.views.comparison import repeat
 from tests.backends import stand_in
@@ -63,10 +64,14 @@ def test_a_setting_accepts_its_default_and_its_whole_slider(name):
     assert setting.help and not setting.help.endswith(".")
 
 
+def test_the_policy_cost_of_older_files_is_auto():
+    assert read(Lane, {"name": "x", "target": "t", "policy": "cost"}).policy == "auto"
+
+
 def test_the_accepted_values_are_told_in_words():
     assert SETTINGS["lookahead"].allowed == "a whole number from 1 to 64"
     assert SETTINGS["temperature"].allowed == "a number: 0 or 0.01 to 10"
-    assert SETTINGS["policy"].allowed == "one of constant, heuristic, confidence, cost"
+    assert SETTINGS["policy"].allowed == "one of constant, heuristic, confidence, auto"
     assert SETTINGS["chat_template"].allowed == "true or false"
     assert SETTINGS["nodes"].refusal(None) == "Tree size must be a whole number from 1 to 256; it is empty."
 

@@ -24,10 +24,10 @@ from playground.decoding.contract import NOT_OBEYED, OBEYED, contract_of, entrie
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.composite import after_forced
 from playground.decoding.grammar import grammar_for
-from playground.decoding.lookahead import lookahead_for
+from playground.decoding.lookahead import Lookahead, lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.lossy import Forced, rule_of
-from playground.decoding.pass_cost import bandwidth, one_token_pass
+from playground.decoding.pass_cost import bandwidth, cost_of, one_token_pass
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
@@ -336,7 +336,7 @@ class LocalRun:
         rounds = decode(
             self._target,
             self._drafter,
-            lookahead_for(self._lane, self._target.device),
+            self._lookahead(),
             sampler,
             Detokenizer(self._models.target.tokenizer, self.prompt_ids),
             self.prompt_ids,
@@ -363,6 +363,11 @@ class LocalRun:
                 raise
         del rounds, self._target, self._drafter, self._plain_drafter, self._rule
         raise _out_of_memory(self._models, self._request, self._runners)
+
+    def _lookahead(self) -> Lookahead:
+        measured = self._lane.policy == "auto" and self._lane.drafter != "none"
+        cost = cost_of(self._models.target, self._runners, self._target) if measured else float
+        return lookahead_for(self._lane, self._target.device, cost)
 
     def _keep(self, ids: list[int]) -> None:
         """Stores the caches for the conversation's next turn."""

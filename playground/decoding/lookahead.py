@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 import torch
 
+from playground.decoding.drafters.base import Draft
 from playground.lane import Lane
 from playground.models.device import free_bytes
 
@@ -25,12 +26,14 @@ class Lookahead(Protocol):
     stop_below: float
     capped: bool
 
-    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
+    def worth(self, draft: Draft) -> Draft:
+        """Returns the part of a draft that is worth its verification."""
+
+    def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
         """Learns from a round.
 
         Args:
-            drafted: tokens drafted; of a tree, its depth.
-            accepted: tokens accepted.
+            path: the indices of the accepted tokens.
             draft_s: seconds spent drafting.
             target_s: seconds spent in the target: verifying, then rolling both caches back.
         """
@@ -45,7 +48,10 @@ class Constant:
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
 
-    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
+    def worth(self, draft: Draft) -> Draft:
+        return draft
+
+    def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
         pass
 
 
@@ -53,9 +59,9 @@ class Heuristic(Constant):
     """transformers' `num_assistant_tokens_schedule="heuristic"`: two more tokens after a draft that was accepted in
     full, one fewer (but at least one) after any other."""
 
-    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
-        if drafted:
-            self.tokens = self.tokens + 2 if accepted == drafted else max(1, self.tokens - 1)
+    def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
+        if draft.ids:
+            self.tokens = self.tokens + 2 if len(path) == draft.depth else max(1, self.tokens - 1)
 
 
 class Confidence(Constant):
@@ -68,37 +74,116 @@ class Confidence(Constant):
         self.stop_below = threshold
 
 
-class CostModel(Constant):
-    """Picks the γ, from 1 to `most`, that maximises expected tokens/s by what this run has measured so far.
+class Measured(Constant):
+    """Drafts and verifies what pays, by what passes and drafts cost here and by what this run has accepted.
 
-    Leviathan et al. 2023, theorem 3.8: with α the probability that a draft token is accepted, and c the time to draft
-    one in target passes, a round of γ draft tokens yields (1 - α^(γ+1)) / (1 - α) tokens in the time of γc + 1 passes.
-    α and c come from running sums with exponential decay: KEEP per round.
+    A round that gives E tokens and costs C plain passes is worth E - R C, where R is the run's tokens per plain pass of
+    late: the choice that is worth most gives the most tokens per second (Dinkelbach 1967, fractional programming). So a
+    draft is cut to the tokens that are worth their verification, a drafter stops where a further token is less likely
+    than its price, and while drafting does not pay, the lane decodes plainly. Sums decay from round to round.
+
+    Args:
+        most: the most tokens of a draft; of a tree, its depth.
+        cost: returns the cost of a target pass over a number of tokens, in passes over one token.
     """
 
-    KEEP = 0.95
+    KEEP, KEEP_RATE = 0.97, 0.9  # of each sum, from a round to the next
+    PRIOR = 2.0  # tokens for which the drafter's own probabilities are believed
+    LOSS, REST, LONGEST = 1.5, 8, 64  # plain passes lost before a pause; its rounds, twice as many each time
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, cost: Callable[[int], float]) -> None:
         super().__init__(most)
-        self._choices = range(1, most + 1)
-        self._verified, self._accepted = 2.0, 1.0  # prior: α = 1/2
-        self._drafted = self._draft_s = self._passes = self._pass_s = 0.0
-        self._begun = False
+        self._most, self._cost = most, cost
+        self._step = (cost(5) - 1) / 4  # the price of one more token in a narrow pass
+        self._expected = [self.PRIOR, self.PRIOR]  # of lookups, and of drafts that a model scored
+        self._accepted = [self.PRIOR, self.PRIOR]
+        self._tokens = self._passes = 1.0  # their ratio is R
+        self._target_s = self._costs = self._draft_s = self._levels = 0.0
+        self._balance, self._pause, self._waits = 0.0, self.REST, 0
+        self._unread, self._rested = 2, False
+        self._set_threshold()
 
-    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
-        if not self._begun:  # up to the first draft, times include the target's and the drafter's pass over the prompt
-            self._begun = drafted > 0
+    def worth(self, draft: Draft) -> Draft:
+        if draft.probabilities is not None:  # whether a sampled token is verified must not depend on the token
+            return draft
+        chances = [1.0]
+        trust = self._trust(draft)
+        for parent, q in zip(draft.parents, _chances(draft), strict=True):
+            chances.append(chances[parent + 1] * min(1.0, trust * q))
+        best = sorted(range(len(draft.ids)), key=lambda i: -chances[i + 1])  # each comes after its parent
+        rate, kept, tokens, most = self._rate, 0, 0.0, -self._rate
+        for n, i in enumerate(best, 1):
+            tokens += chances[i + 1]
+            worth = tokens - rate * self._cost(n + 1)
+            if worth > most:
+                kept, most = n, worth
+        return draft.only(sorted(best[:kept]))
+
+    def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
+        if self._unread:  # the times of these rounds include the target's and the drafter's pass over the prompt
+            self._unread -= 1
             return
-        self._verified = self.KEEP * self._verified + min(accepted + 1, drafted)
-        self._accepted = self.KEEP * self._accepted + accepted
-        self._drafted = self.KEEP * self._drafted + drafted
-        self._draft_s = self.KEEP * self._draft_s + draft_s
-        self._passes = self.KEEP * self._passes + 1
-        self._pass_s = self.KEEP * self._pass_s + target_s
-        if self._drafted:
-            alpha = min(self._accepted / self._verified, 0.99)  # the formula has no value at 1
-            c = (self._draft_s / self._drafted) / (self._pass_s / self._passes)
-            self.tokens = max(self._choices, key=lambda gamma: tokens_per_pass(alpha, gamma) / (gamma * c + 1))
+        cost = self._cost(len(draft.ids) + 1)
+        self._target_s, self._costs = self.KEEP * self._target_s + target_s, self.KEEP * self._costs + cost
+        self._learn(draft, path)
+        if self.tokens:
+            spent = self._drafting(draft, draft_s)
+            self._balance = min(self._balance + len(path) - (cost - 1) - spent, self.LOSS)
+            cost += spent
+            self._pause = self.REST if self._balance > 0 else self._pause
+            if self._balance < -self.LOSS:
+                self.tokens, self._waits = 0, self._pause
+                self._pause, self._balance = min(2 * self._pause, self.LONGEST), -self.LOSS / 2
+        else:
+            self._waits -= 1
+            self._rested = not self._waits
+            self.tokens = self._most if self._rested else 0
+        self._tokens = self.KEEP_RATE * self._tokens + len(path) + 1
+        self._passes = self.KEEP_RATE * self._passes + cost
+        self._set_threshold()
+
+    def _learn(self, draft: Draft, path: Sequence[int]) -> None:
+        """Learns from the tokens that were compared with the target's choice: those after an accepted one."""
+        if draft.probabilities is not None:
+            return
+        kind, compared = draft.candidates is not None, {-1, *path}
+        judged = [q for parent, q in zip(draft.parents, _chances(draft), strict=True) if parent in compared]
+        for sums, new in (self._expected, sum(judged)), (self._accepted, len(path)):
+            sums[kind] = self.KEEP * sums[kind] + (1 - self.KEEP) * self.PRIOR + new
+
+    def _drafting(self, draft: Draft, draft_s: float) -> float:
+        """Returns the cost of a draft in plain passes. The first after a pause also reads the text of the pause."""
+        if not self._rested:
+            self._draft_s = self.KEEP * self._draft_s + draft_s
+            self._levels = self.KEEP * self._levels + draft.depth + 1
+        self._rested = False
+        return self._level * (draft.depth + 1)
+
+    @property
+    def _level(self) -> float:
+        """The cost of one more level of a draft, in plain passes."""
+        return self._draft_s / self._levels * self._costs / self._target_s if self._levels else 0.0
+
+    @property
+    def _rate(self) -> float:
+        return max(1.0, self._tokens / self._passes)
+
+    def _trust(self, draft: Draft) -> float:
+        """The number of accepted tokens for each that the draft's own probabilities promise."""
+        kind = draft.candidates is not None
+        return self._accepted[kind] / self._expected[kind]
+
+    def _set_threshold(self) -> None:
+        trust = self._accepted[True] / self._expected[True]
+        self.stop_below = min(MOST_SURE, self._rate * (self._step + self._level) / max(trust, MOST_SURE / 10))
+
+
+MOST_SURE = 0.9  # the highest threshold: a surer drafter is hardly ever wrong
+
+
+def _chances(draft: Draft) -> Sequence[float]:
+    """Returns the chance of each token to be accepted after its parent, by the drafter itself."""
+    return draft.confidences or [1.0 if q is None else q for q in draft.q]
 
 
 class MemoryCap:
@@ -111,38 +196,36 @@ class MemoryCap:
 
     def __init__(self, policy: Lookahead, keep_free: float, free: Callable[[], int]) -> None:
         self._policy, self._keep_free, self._free = policy, keep_free, free
-        self.stop_below = policy.stop_below
         self._ask()
 
-    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
-        self._policy.update(drafted, accepted, draft_s, target_s)
+    def worth(self, draft: Draft) -> Draft:
+        return self._policy.worth(draft)
+
+    def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
+        self._policy.update(draft, path, draft_s, target_s)
         self._ask()
 
     def _ask(self) -> None:
+        self.stop_below = self._policy.stop_below
         share = min(1.0, self._free() / self._keep_free)
         self.tokens = int(share * self._policy.tokens)
         self.capped = self.tokens < self._policy.tokens
 
 
-def tokens_per_pass(alpha: float, gamma: int) -> float:
-    """Returns the expected tokens of a round, the target's own included (Leviathan et al. 2023, equation 1). `alpha` is
-    below 1."""
-    return (1 - alpha ** (gamma + 1)) / (1 - alpha)
-
-
-def lookahead_for(lane: Lane, device: torch.device) -> Lookahead:
-    policy = _policy(lane)
+def lookahead_for(lane: Lane, device: torch.device, cost: Callable[[int], float]) -> Lookahead:
+    """Returns the lane's policy. `cost`: that of a target pass over a number of tokens, in passes over one token."""
+    policy = _policy(lane, cost)
     if not lane.keep_free_gb:
         return policy
     return MemoryCap(policy, 1e9 * lane.keep_free_gb, partial(free_bytes, device))
 
 
-def _policy(lane: Lane) -> Lookahead:
+def _policy(lane: Lane, cost: Callable[[int], float]) -> Lookahead:
     match lane.policy:
         case "heuristic":
             return Heuristic(lane.lookahead)
         case "confidence":
             return Confidence(lane.lookahead, lane.confidence_threshold)
-        case "cost":
-            return CostModel(lane.lookahead)
+        case "auto":
+            return Measured(lane.lookahead, cost)
     return Constant(lane.lookahead)

@@ -77,6 +77,7 @@ def decode(
         limit = end - 1 if len(ids) > seam else min(end - 1, seam)
         room = 0 if target.recurrent and not target.length else limit - len(ids)
         draft = _until_eos(drafter.propose(ids, min(gamma, room), lookahead.stop_below, sampler), eos_ids)
+        draft = lookahead.worth(draft)
         drafted_s = clock()
 
         # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft, as far
@@ -102,7 +103,7 @@ def decode(
         drafter.commit(len(ids) + len(verdict.path))
         grammar.commit(new)
         committed_s = clock()
-        lookahead.update(draft.depth, len(verdict.path), drafted_s - start_s, committed_s - drafted_s)
+        lookahead.update(draft, verdict.path, drafted_s - start_s, committed_s - drafted_s)
 
         # 4. Annotate.
         stands_s = clock()

@@ -138,7 +138,6 @@ class Forced(Drafter):
     def __init__(self, drafter: Drafter, rates: Sequence[float], prompt: int, answer: Sequence[int], seed: int) -> None:
         self._drafter, self._rates, self._prompt, self._answer = drafter, rates, prompt, answer
         self._random = random.Random(seed)
-        self._path: list[int] = []
 
     @property
     def cache_bytes(self) -> int:
@@ -147,13 +146,11 @@ class Forced(Drafter):
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         draft = self._drafter.propose(ids, k, stop_below, sampler)
         ahead = self._answer[len(ids) - self._prompt : -1]  # the last one is the target's own
-        self._path = []
         drafted, q = list(draft.ids), list(draft.q)
         for i, id_, depth in zip(_first_branch(draft), ahead, range(len(ahead)), strict=False):
             if self._random.random() >= self._rates[min(depth, len(self._rates) - 1)]:
                 break
             drafted[i], q[i] = id_, None
-            self._path.append(i)
         return replace(draft, ids=drafted, q=q, probabilities=None)
 
     def commit(self, length: int) -> None:
@@ -164,8 +161,8 @@ class Forced(Drafter):
 
     def decide(self, draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
         """Returns the verdict that `propose` drew. `scores` are not read: the pass runs for its time alone."""
-        token = self._answer[length - self._prompt + len(self._path)]
-        return Verdict(self._path, token, decisions(draft, self._path))
+        path = [i for i in _first_branch(draft) if draft.q[i] is None]  # of what the policy has left of it
+        return Verdict(path, self._answer[length - self._prompt + len(path)], decisions(draft, path))
 
 
 def _first_branch(draft: Draft) -> list[int]:

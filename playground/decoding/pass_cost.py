@@ -19,15 +19,20 @@ from torch import Tensor
 
 from playground.decoding.clock import Clock
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.factory import Runners
+from playground.decoding.runners.native import NativeRunner
+from playground.models.cpu.native.library import Threads
 from playground.models.device import free_bytes
+from playground.models.load import LoadedModel
 from playground.trace import PassTime
 
 # Numbers of tokens. Kernels compute rows in blocks, so the time of a pass grows in steps.
-SIZES = (1, 16, 64, 8, 32, 4, 24, 12)
+SIZES = (1, 16, 64, 8, 4, 32, 2, 24, 12, 6)
 WIDE = (128, 264)  # for trees that are larger than the largest of SIZES
 LEAST = (1, 16, 64, 1, 16)  # always timed; the most important ones twice, since other load can slow a pass
 TEXT = 16  # tokens in the cache before each pass
 ROUNDS, SECONDS = 8, 2.0  # passes of each size; none is started after so many seconds
+STEADY = 1.1  # the two quickest passes of a size differ by less where no other load disturbed it
 
 
 class PassCost:
@@ -71,15 +76,41 @@ def sizes_for(target: Runner, most: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if TEXT + size <= target.context_limit)
 
 
-def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
-    """Times passes of each size in turn and returns the fastest of each, since other load only makes a pass slower.
-    Tokens are random, so that a mixture of experts uses many of its experts. The result is sorted by size.
+def cost_of(model: LoadedModel, runners: Runners, target: Runner, most: int = max(SIZES)) -> PassCost:
+    """Returns the cost of the target's passes. They are timed once for each way to run it, and again the next time
+    where other load disturbed them.
+
+    Args:
+        target: a runner of the model.
+        most: tokens of the widest pass whose cost is needed.
+    """
+    how = runners.describe(model)
+    known = model.pass_times.get(how, ())
+    if not known or how in model.unsteady or known[-1].tokens < max(sizes_for(target, most)):
+        timed, steady = time_passes(runners(model), most)
+        quickest = {time.tokens: time.seconds for time in known}
+        model.pass_times[how] = tuple(
+            PassTime(time.tokens, min(time.seconds, quickest.get(time.tokens, math.inf))) for time in timed
+        )
+        (model.unsteady.discard if steady else model.unsteady.add)(how)
+    return PassCost(model.pass_times[how], target.computed)
+
+
+def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[tuple[PassTime, ...], bool]:
+    """Times passes of each size in turn and takes the fastest of each, since other load only makes a pass slower.
+    Tokens are random, so that a mixture of experts uses many of its experts.
+
+    Returns:
+        The times, sorted by size; and whether they are steady: the two quickest passes of each size are alike.
 
     Args:
         target: a runner with an empty cache.
         most: tokens of the widest pass whose cost is needed.
     """
-    clock, sizes = Clock(target.device), sizes_for(target, most)
+    alone = isinstance(target, NativeRunner) and Threads.number == 1
+    # The time that a single thread computes leaves out what other programs take.
+    clock, sizes = time.thread_time if alone else Clock(target.device), sizes_for(target, most)
+    started = clock()
     ids = random.Random(0).choices(range(target.vocab_size), k=max(sizes))
     least = (*(size for size in LEAST if size in sizes), *(size for size in WIDE if size in sizes))
 
@@ -92,12 +123,13 @@ def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
 
     target.forward(ids[:TEXT], keep=1)
     target.commit(TEXT)
-    quickest: dict[int, float] = {}
+    took: dict[int, list[float]] = {}
     for done, size in enumerate(least + sizes * ROUNDS):
-        if done >= len(least) and clock() > SECONDS:
+        if done >= len(least) and clock() - started > SECONDS:
             break
-        quickest[size] = min(seconds(size), quickest.get(size, math.inf))
-    return tuple(PassTime(size, quickest[size]) for size in sorted(quickest))
+        took.setdefault(size, []).append(seconds(size))
+    steady = all(len(each) > 1 and sorted(each)[1] < STEADY * min(each) for each in took.values())
+    return tuple(PassTime(size, min(took[size])) for size in sorted(took)), steady
 
 
 CPU_BYTES, GPU_BYTES = 64 * 2**20, 2**30  # of source and copy: larger than caches, slower to copy than a launch

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from playground.decoding import pass_cost
-from playground.decoding.drafters import tree
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.pass_cost import TEXT, PassCost, bandwidth, time_passes
 from playground.decoding.runners.eager import EagerRunner
@@ -55,20 +54,22 @@ def test_sizes_are_timed_in_turn_until_the_time_is_over_and_the_quickest_counts(
     monkeypatch.setattr(EagerRunner, "forward", forward)
     monkeypatch.setattr(EagerRunner, "commit", lambda self, length: setattr(self, "length", length))
     monkeypatch.setattr(pass_cost, "SECONDS", 1.8)
-    assert time_passes(EagerRunner(tiny_llama), 16) == (PassTime(1, 0.375), PassTime(4, 0.25), PassTime(16, 0.125))
+    times, steady = time_passes(EagerRunner(tiny_llama), 16)
+    assert times == (PassTime(1, 0.375), PassTime(4, 0.25), PassTime(16, 0.125))
+    assert not steady, "of no size were two passes alike"
     assert timed == [1, 16, 1, 1, 16, 4]
 
 
 def test_of_a_slow_target_a_few_sizes_are_timed(monkeypatch, tiny_llama):
     monkeypatch.setattr(pass_cost, "SECONDS", 0.0)
-    assert [time.tokens for time in time_passes(EagerRunner(tiny_llama))] == [1, 16, 64]
+    assert [time.tokens for time in time_passes(EagerRunner(tiny_llama))[0]] == [1, 16, 64]
 
 
 def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
     monkeypatch.setattr(pass_cost, "ROUNDS", 1)
     monkeypatch.setattr(tiny_llama.config, "max_position_embeddings", TEXT + 20)
-    times = time_passes(EagerRunner(tiny_llama))
-    assert [time.tokens for time in times] == [1, 4, 8, 12, 16]
+    times, _ = time_passes(EagerRunner(tiny_llama))
+    assert [time.tokens for time in times] == [1, 2, 4, 6, 8, 12, 16]
     assert all(time.seconds > 0 for time in times)
 
 
@@ -76,7 +77,7 @@ def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
 def test_the_pass_that_a_large_tree_needs_is_timed_too(monkeypatch, nodes, largest):
     monkeypatch.setattr(pass_cost, "SECONDS", 0.0)
     target = FakeModel(counting_law(7), 7)
-    assert time_passes(target, nodes + 1)[-1].tokens == largest
+    assert time_passes(target, nodes + 1)[0][-1].tokens == largest
 
 
 def test_a_padded_pass_costs_what_it_computes(tiny_llama):
@@ -86,10 +87,10 @@ def test_a_padded_pass_costs_what_it_computes(tiny_llama):
     assert runner.computed(257) == 264, "256 nodes and the token before them"
 
 
-def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, tiny_llama, tiny_tokenizer):
-    times = (PassTime(1, 0.5), PassTime(64, 0.6))
-    timed = iter([times])
-    monkeypatch.setattr(tree, "time_passes", lambda model, most: next(timed))
+def test_passes_are_timed_for_a_tree_and_again_where_other_load_disturbed_them(monkeypatch, tiny_llama, tiny_tokenizer):
+    times, again = (PassTime(1, 0.5), PassTime(64, 0.6)), (PassTime(1, 0.4), PassTime(64, 0.7))
+    timed = iter([(times, False), (again, True)])
+    monkeypatch.setattr(pass_cost, "time_passes", lambda model, most: next(timed))
     layer = LoadedDrafter(MtpLayer(tiny_llama, torch.arange(300)), "layer", "made here")
     models = LoadedPair(
         custom_pair("tiny", "layer", "mtp"), LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer
@@ -100,7 +101,8 @@ def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, t
         build_drafter(models, lane, target)
         return models.target.pass_times.get("eager", ())
 
-    assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]
+    both = (PassTime(1, 0.4), PassTime(64, 0.6))
+    assert [told_after(way) for way in ("mtp", "tree", "composite", "tree")] == [(), times, both, both]
 
 
 def test_the_bandwidth_of_a_copy_is_measured_once():

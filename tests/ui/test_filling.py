@@ -12,7 +12,7 @@ from playground.ui.compare.controls import OWN, CompareOptions
 from playground.ui.compare.prefill import defaults, from_address, from_lane, updates
 from tests.ui import fakes
 
-OTHER = dataclasses.replace(fakes.PAIR, name="other", drafter="assistant", lookahead=9, policy="cost")
+OTHER = dataclasses.replace(fakes.PAIR, name="other", drafter="assistant", lookahead=9, policy="auto")
 PAIRS = {"fake": fakes.PAIR, "other": OTHER}
 NAMES = list(SETTINGS)
 
@@ -35,7 +35,7 @@ def test_a_pair_comes_with_its_own_settings_and_the_address_overrides_them():
     values, sentence = read("pair=other&lookahead=3&prompt=Hello+%26+you&temperature=0.7&chat_template=false")
     assert sentence == ""
     assert values["pair"] == "other" and values["drafter"] == "assistant"
-    assert (values["lookahead"], values["policy"]) == (3, "cost")
+    assert (values["lookahead"], values["policy"]) == (3, "auto")
     assert (values["prompt"], values["system"]) == ("Hello & you", "")
     assert values["temperature"] == 0.7 and values["chat_template"] is False
     assert filled(values)["lookahead"] == 3

@@ -73,7 +73,7 @@ def test_the_command_runs_the_same_again(name, drafter):
         "drafter": drafter,
         "assistant": pair.weights_of(drafter),
         "lookahead": 7,
-        "policy": "cost",
+        "policy": "heuristic",
         "confidence_threshold": pair.confidence_threshold,
         "nodes": pair.nodes,
         "keep_free_gb": 1.5,
@@ -84,7 +84,7 @@ def test_the_command_runs_the_same_again(name, drafter):
     command = repeat(comparison, PAIRS.values())
     options = parsed(command)
     assert options.pair == name and "--nodes" not in command
-    assert (options.drafter, options.lookahead, options.policy) == (drafter, 7, "cost")
+    assert (options.drafter, options.lookahead, options.policy) == (drafter, 7, "heuristic")
     assert options.keep_free_gb == 1.5 and options.dtype == "bfloat16"
     again = asked_for(options.prompt, options.messages, {field: getattr(options, field) for field in ANSWER})
     assert again == comparison.standard.request

@@ -23,6 +23,7 @@ from playground.decoding import parity_check
 from playground.decoding.drafters.base import NOTHING, Branches, Draft, rewound_model
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup, refuse_recurrent
+from playground.decoding.pass_cost import PassCost
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 
@@ -67,10 +68,11 @@ class AssistantDrafter(ChainDrafter):
     Args:
         vocab_size: the target's.
         eos_ids: tokens after which nothing is drafted.
+        priced: the cost of target passes, as for `ChainDrafter`.
     """
 
-    def __init__(self, assistant: Runner, vocab_size: int, eos_ids: Collection[int]) -> None:
-        super().__init__(AssistantBranches(assistant, vocab_size), vocab_size, eos_ids)
+    def __init__(self, assistant: Runner, vocab_size: int, eos_ids: Collection[int], *priced: PassCost) -> None:
+        super().__init__(AssistantBranches(assistant, vocab_size), vocab_size, eos_ids, *priced)
         self._assistant = assistant
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
@@ -90,7 +92,7 @@ class AssistantDrafter(ChainDrafter):
 def build(setup: Setup) -> AssistantDrafter:
     parity_check.check_assistant(setup.assistant, setup.runners)
     assistant = setup.runners(setup.assistant, "assistant")
-    return AssistantDrafter(assistant, setup.target.vocab_size, setup.eos_ids)
+    return AssistantDrafter(assistant, setup.target.vocab_size, setup.eos_ids, *setup.priced)
 
 
 class EarlyExitDrafter(AssistantDrafter):
@@ -102,8 +104,8 @@ class EarlyExitDrafter(AssistantDrafter):
 
     cache_bytes = 0  # it uses the target's cache
 
-    def __init__(self, layers: PreTrainedModel, target: Runner, eos_ids: Collection[int]) -> None:
-        super().__init__(target.first_layers(layers), target.vocab_size, eos_ids)
+    def __init__(self, layers: PreTrainedModel, target: Runner, eos_ids: Collection[int], *priced: PassCost) -> None:
+        super().__init__(target.first_layers(layers), target.vocab_size, eos_ids, *priced)
         self._target = target
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
@@ -123,4 +125,4 @@ class EarlyExitDrafter(AssistantDrafter):
 
 def build_early_exit(setup: Setup) -> EarlyExitDrafter:
     refuse_recurrent(setup.target, setup.models.target.name)
-    return EarlyExitDrafter(setup.assistant.model, setup.target, setup.eos_ids)
+    return EarlyExitDrafter(setup.assistant.model, setup.target, setup.eos_ids, *setup.priced)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 
@@ -78,19 +79,27 @@ class ChainDrafter(BranchesDrafter):
     Args:
         vocab_size: the target's.
         eos_ids: tokens after which nothing is drafted.
+        cost: returns the cost of a target pass over a number of tokens, in passes over one token; tokens that are not
+            worth it are not drafted.
     """
 
-    def __init__(self, branches: Branches, vocab_size: int, eos_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        branches: Branches,
+        vocab_size: int,
+        eos_ids: Collection[int],
+        cost: Callable[[int], float] = lambda tokens: 1.0,
+    ) -> None:
         super().__init__(branches, eos_ids)
-        self._vocab_size = vocab_size
-        self._free = torch.empty(0)  # (tokens,), no cost for each
+        self._vocab_size, self._cost = vocab_size, cost
+        self._costs = torch.empty(0)  # of a target pass over 0, 1, 2, … tokens
 
     def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
         if not sampler.greedy or not sampler.only_refuses(range(len(ids), len(ids) + k)):
             return None
-        if len(self._free) < k + 2:
-            self._free = torch.ones(k + 2)
-        return Wanted(k, 1, k, stop_below, self._free, sampler.refused, self._ends_at)
+        if len(self._costs) < k + 2:
+            self._costs = torch.tensor([self._cost(tokens) for tokens in range(k + 2)])
+        return Wanted(k, 1, k, stop_below, self._costs, sampler.refused, self._ends_at)
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         """Drafts a chain. The tokens stay on the device until all are drafted, unless a choice depends on the text or
@@ -98,7 +107,7 @@ class ChainDrafter(BranchesDrafter):
         one_by_one = stop_below > 0 or sampler.reads_text
         choose = DraftChoice(self._vocab_size, sampler)
         draft_ids = self._branches.draft_ids
-        chosen = [] if one_by_one else self._at_once(ids, k, choose, sampler)
+        chosen = [] if sampler.reads_text else self._at_once(ids, k, choose, sampler, whole=not one_by_one)
         if chosen:
             return self._draft(chosen, _read(chosen, []), stop_below)
         confidences = []
@@ -117,11 +126,13 @@ class ChainDrafter(BranchesDrafter):
                 drafted += _read(chosen[len(drafted) :], confidences[len(drafted) :])
         return self._draft(chosen, drafted, stop_below)
 
-    def _at_once(self, ids: Sequence[int], k: int, choose: DraftChoice, sampler: Sampler) -> list[Chosen]:
-        """Chooses all tokens at once where the network can; else nothing."""
+    def _at_once(
+        self, ids: Sequence[int], k: int, choose: DraftChoice, sampler: Sampler, *, whole: bool
+    ) -> list[Chosen]:
+        """Chooses all tokens at once where the network can; else nothing. `whole`: all of them are wanted."""
         if isinstance(self._branches, ParallelBranches):
             return [choose(ids, self._branches.positions[:k], self._branches.draft_ids)]
-        if isinstance(self._branches, MtpBranches) and sampler.only_refuses(range(len(ids), len(ids) + k)):
+        if whole and isinstance(self._branches, MtpBranches) and sampler.only_refuses(range(len(ids), len(ids) + k)):
             return [choose.chain(k, layer)] if (layer := self._branches.chaining) else []
         return []
 
@@ -139,10 +150,13 @@ class ChainDrafter(BranchesDrafter):
         )
 
     def _ends(self, drafted: Sequence[tuple[int, float, float]], stop_below: float) -> bool:
-        """True where nothing is drafted after these tokens: after an end of text, or after a q below `stop_below` if
-        there is no confidence head."""
+        """True where nothing is drafted after these tokens: after an end of text; where the chance to get there is
+        below the cost of a further token; or after a q below `stop_below` if there is no confidence head."""
         if not drafted or drafted[-1][0] in self._eos_ids:
             return bool(drafted)
+        n = len(drafted)
+        if math.prod(q for _, q, _ in drafted) < self._cost(n + 2) - self._cost(n + 1):
+            return True
         return self._branches.confidence is None and drafted[-1][1] < stop_below
 
 
@@ -164,4 +178,4 @@ def branches_of(setup: Setup) -> Branches:
 
 
 def build_chain(setup: Setup) -> ChainDrafter:
-    return ChainDrafter(branches_of(setup), setup.target.vocab_size, setup.eos_ids)
+    return ChainDrafter(branches_of(setup), setup.target.vocab_size, setup.eos_ids, *setup.priced)

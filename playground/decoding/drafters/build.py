@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import nn
 
 from playground.decoding.drafters.base import Drafter
+from playground.decoding.pass_cost import PassCost, cost_of
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.factory import Runners
 from playground.drafting_methods import METHODS
@@ -32,6 +34,18 @@ class Setup:
     lane: Lane
     target: Runner
     runners: Runners = field(default_factory=Runners)
+
+    @cached_property
+    def cost(self) -> PassCost:
+        """The measured cost of the target's passes, as wide as the lane's drafts need them."""
+        tree = METHODS[self.lane.drafter].tree
+        most = 1 + (self.lane.nodes if tree else self.lane.lookahead)
+        return cost_of(self.models.target, self.runners, self.target, most)
+
+    @property
+    def priced(self) -> list[PassCost]:
+        """The `cost` for the constructor of a chain, where the lane's policy goes by it; else nothing."""
+        return [self.cost] if self.lane.policy == "auto" else []
 
     @property
     def eos_ids(self) -> Set[int]:

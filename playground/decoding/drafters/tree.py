@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -31,7 +31,6 @@ from playground.decoding.drafters.branches import BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.drafters.hidden import DraftChoice, without
 from playground.decoding.drafters.parallel import ParallelBranches
-from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
 from playground.decoding.runners.native import Wanted
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
@@ -112,10 +111,8 @@ class TreeDrafter(BranchesDrafter):
 
     def _worth(self, nodes: Sequence[Node], best: Sequence[int]) -> Sequence[int]:
         """Returns the first of the nodes `best`, which are sorted with the likeliest first: so many that the expected
-        tokens per pass cost are highest. Expected are the target's own token and each node with its path
-        probability."""
-        tokens = list(accumulate((nodes[i].chance for i in best), initial=1.0))
-        return best[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
+        tokens exceed the cost of the pass by most. Expected is each node with its path probability."""
+        return best[: worthwhile((nodes[i].chance for i in best), self._cost)]
 
     def _likeliest(self, logits: torch.Tensor, sampler: Sampler) -> list[list[tuple[float, float]]]:
         """Returns the likeliest ids of each row, with their q. Refused tokens come last."""
@@ -123,6 +120,13 @@ class TreeDrafter(BranchesDrafter):
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices].float()  # float32 holds every id below 2^24
         return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
+
+
+def worthwhile(chances: Iterable[float], cost: Callable[[int], float]) -> int:
+    """Returns for how many of the tokens, of which each is accepted with its chance, the sum of chances exceeds the
+    cost of the pass by most."""
+    tokens = list(accumulate(chances, initial=0.0))
+    return max(range(len(tokens)), key=lambda n: tokens[n] - cost(n + 1))
 
 
 def _continued(
@@ -174,15 +178,10 @@ def build(setup: Setup) -> TreeDrafter:
             "attention, as Llama 4 has, or attention to selected tokens, or takes no positions. Choose a drafter that "
             "drafts a chain, such as mtp or ngram."
         )
-    how, most = setup.runners.describe(model), setup.lane.nodes + 1
-    timed = model.pass_times.get(how)
-    if not timed or timed[-1].tokens < max(sizes_for(setup.target, most)):
-        model.pass_times[how] = timed = time_passes(setup.runners(model), most)
-    shape = branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead
-    cost = PassCost(timed, setup.target.computed)
+    shape = branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, setup.cost
     if samples_drafts(setup.lane):
-        return SampledTreeDrafter(*shape, cost, vocab_size=setup.target.vocab_size)
-    return TreeDrafter(*shape, cost)
+        return SampledTreeDrafter(*shape, vocab_size=setup.target.vocab_size)
+    return TreeDrafter(*shape)
 
 
 FIRST, NEXT = 0.6, 0.25  # the chance of a first child, and of each further one relative to the one before
@@ -209,8 +208,7 @@ class SampledTreeDrafter(TreeDrafter):
             return super()._grown(ids, k, stop_below, logits, sampler)
         choose = DraftChoice(self._vocab_size, sampler)
         wanted = shape(self._size(k), k)
-        tokens = [1.0, *(1 + sum(map(chance, wanted[:n])) for n in range(1, len(wanted) + 1))]
-        wanted = wanted[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
+        wanted = wanted[: worthwhile(map(chance, wanted), self._cost)]
         children: dict[Place, int] = {}  # place -> its number of children
         for place in wanted:
             children[place[:-1]] = children.get(place[:-1], 0) + 1

@@ -156,8 +156,7 @@ static void choose(void *job, int thread, int begin, int end) {
     }
 }
 
-/* Puts the tokens that were chosen among the likeliest nodes, and keeps as many of these as give the most tokens for the
-   cost of the target's pass: its own token, and each node with its chance. */
+/* Puts the tokens that were chosen among the likeliest nodes. */
 static void add_nodes(Drafting *d) {
     const Draft *f = d->draft;
     for (int t = 0; t < d->tips; t++)
@@ -175,13 +174,14 @@ static void add_nodes(Drafting *d) {
     d->rows += d->tips;
 }
 
+/* How many of the likeliest nodes: so many that their chances exceed the cost of the target's pass by most. */
 OUTLINE int worth(const Drafting *d) {
-    double tokens = 1, most = 0;
+    double tokens = 0, most = -INFINITY;
     int kept = 0;
     for (int n = 0; n <= d->count; n++) {
         if (n) tokens += d->node[d->best[n - 1]].chance;
-        if (tokens / d->draft->cost[n + 1] > most) {
-            most = tokens / d->draft->cost[n + 1];
+        if (tokens - d->draft->cost[n + 1] > most) {
+            most = tokens - d->draft->cost[n + 1];
             kept = n;
         }
     }
