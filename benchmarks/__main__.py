@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import engines, parts, turns
+from benchmarks import cpu, engines, parts, turns
 from benchmarks.gpu import command as gpu
 from playground.commands import run_command
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="benchmark")
     _add_speed(commands)
+    cpu.add(commands)
     engines.add(commands)
     turns.add(commands)
     gpu.add(commands)
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_speed(commands: argparse._SubParsersAction) -> None:
     speed = commands.add_parser(
         "speed",
-        help="speed against transformers.generate(), llama.cpp, and what the page costs",
+        help="speed against transformers.generate(), and what the page costs",
         description="Measures ratios of interleaved runs with their spread. A part that fails is reported, and the "
         "others run.",
     )

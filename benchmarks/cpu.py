@@ -1,89 +1,198 @@
-"""Compares the choices of a CPU user: this project's lanes, transformers' `generate()` and llama.cpp on one model.
+"""`python -m benchmarks cpu`: what a CPU user can choose for the starter, in one table.
 
-llama.cpp runs the starter's own GGUF file, whose weights the starter was converted from, as a llama-server or in the
-wheel xllamacpp. It decodes without speculation, with one thread and with as many as torch has, each in a process of
-its own: OpenMP waits without spinning, far more slowly, as soon as a process has more threads than the machine has
-cores.
+The rows are this project's lanes with its engine and with torch, in four bits and in bfloat16; transformers'
+`generate()`; and llama.cpp, which runs the GGUF file that the starter was converted from, with one thread and with as
+many as torch has. Each row is a process of its own: two teams of threads in one process wait for each other. All decode
+the same prompts in turn, and lanes of one row by turns.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import httpx
 import torch
 from transformers.generation.streamers import BaseStreamer
 
+from benchmarks.parts import examples, generate
+from playground import metrics
 from playground.backends.launch import Running
 from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
+from playground.commands.arguments import add_settings, check_writable, positive, write
+from playground.decoding.pass_cost import bandwidth, time_passes
 from playground.experiments.events import Watch
-from playground.experiments.race import decode
-from playground.lane import Lane, Request, assisted_lane, standard_lane
+from playground.experiments.race import Race
+from playground.format import number
+from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.cpu.threads import most_threads
 from playground.models.fetch import starter
-from playground.presets import Pair
-from playground.progress import Progress
-from playground.trace import Trace
+from playground.models.load import STARTER
+from playground.models.sizing import weights_bytes
+from playground.models.store import ModelStore
+from playground.presets import load_pairs
+from playground.trace import PassTime, Trace
+from playground.views.table import Table
 
 CONTEXT = 4096  # tokens of llama.cpp's context
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+OURS = {
+    "native, 4 bits": ("", "auto"),
+    "native, bfloat16": ("", "bfloat16"),
+    "torch, 4 bits": ("torch", "auto"),
+    "torch, bfloat16": ("torch", "bfloat16"),
+}  # PLAYGROUND_ENGINE and the number format
+GENERATE = "generate(), 4 bits"
 
 
-def tokens_per_second(
-    backend: LocalBackend,
-    pair: Pair,
-    generate: Callable[[Trace, dict[str, Any]], object],
-    requests: Sequence[Request],
-    runs: int,
-    progress: Callable[[Progress], None],
-) -> dict[str, list[float]]:
-    """Measures the decoding speeds, without prefill, by the name of the decoder. All decode the same prompt in turn;
-    the first round warms up.
+@dataclass(frozen=True)
+class Decoder:
+    """A row. `standard`, `assisted`: tokens a second of each run, prefill left out. `same`: whether all assisted
+    outputs are the standard ones. `passes`: ms by width. `floor_ms`: the time of reading the weights once, at the
+    bandwidth of a copy."""
 
-    Args:
-        generate: runs a trace's request through transformers with further options.
+    name: str
+    standard: tuple[float, ...]
+    assisted: tuple[float, ...] = ()
+    same: bool | None = None
+    passes: tuple[PassTime, ...] = ()
+    floor_ms: float | None = None
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    cpu = commands.add_parser(
+        "cpu",
+        help="the starter on this CPU: the engine, torch, generate(), llama.cpp",
+        description="Measures decoding and passes of the starter with each engine and number format.",
+    )
+    cpu.set_defaults(command=_cpu)
+    cpu.add_argument("--runs", type=positive, default=5, metavar="N", help="prompts that each decodes (default: 5)")
+    add_settings(cpu, "drafter", "max_new_tokens")
+    cpu.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+
+
+def _cpu(options: argparse.Namespace) -> None:
+    check_writable(options.json)
+    found = measured(options.runs, options.max_new_tokens, options.drafter, print)
+    print(table(found).text())
+    if options.json:
+        write(options.json, json.dumps([asdict(each) for each in found], indent=1))
+
+
+def measured(runs: int, tokens: int, drafter: str, say: Callable[[str], None]) -> list[Decoder]:
+    """Measures all rows. The first prompt warms up and does not count.
 
     Raises:
-        PlaygroundError: llama.cpp is not installed or does not start, or its file is not available.
+        PlaygroundError: llama.cpp is not installed or does not start, or a model is not available.
     """
-    gguf = starter.fetch_gguf(progress)
+    requests = [examples(tokens)[i % len(examples(tokens))] for i in range(runs + 1)]
     with ExitStack() as ends:
-        servers = {}
-        for threads in sorted({1, most_threads()}):
-            servers[threads] = start_llama(gguf, progress, slots=1, context=CONTEXT, threads=threads)
-            ends.callback(servers[threads].stop)
-        return _in_turn(servers, backend, pair, generate, requests, runs)
+        servers = dict(_servers(ends, say))
+        lanes = {name: ends.enter_context(_process(*how, drafter)) for name, how in OURS.items()}
+        speeds: dict[str, list[tuple[float, float | None, bool]]] = {}
+        for i, request in enumerate(requests):
+            say(f"prompt {i} of {runs}")
+            turn = {name: pool.submit(_decoded, request).result() for name, pool in lanes.items()}
+            ids = turn["torch, 4 bits"].prompt
+            turn[GENERATE] = lanes["torch, 4 bits"].submit(_generated, request).result()
+            turn |= {name: Speeds(_llama(server, ids, tokens)) for name, server in servers.items()}
+            for name, speed in turn.items() if i else ():
+                speeds.setdefault(name, []).append((speed.standard, speed.assisted, speed.same))
+        passes = {name: pool.submit(_passes).result() for name, pool in lanes.items()}
+    rows = []
+    for name, each in speeds.items():
+        standard, assisted, same = zip(*each, strict=True)
+        timed, floor_ms = passes.get(name, ((), None))
+        both = name in lanes
+        rows.append(Decoder(name, standard, assisted if both else (), all(same) if both else None, timed, floor_ms))
+    return rows
 
 
-def _in_turn(
-    servers: Mapping[int, Running],
-    backend: LocalBackend,
-    pair: Pair,
-    generate: Callable[[Trace, dict[str, Any]], object],
-    requests: Sequence[Request],
-    runs: int,
-) -> dict[str, list[float]]:
-    speeds: dict[str, list[float]] = {}
-    for i in range(runs + 1):
-        request = requests[i % len(requests)]
-        backend.warm_up(standard_lane(pair), request, lambda: False)  # this chooses the number of threads again
-        standard = _ours(backend, standard_lane(pair), request)
-        watch = Stopwatch()
-        generate(standard, {"streamer": watch})
-        turn = {
-            "standard lane": _decoding_speed(standard),
-            f"{pair.drafter} lane": _decoding_speed(_ours(backend, assisted_lane(pair), request)),
-            "generate()": watch.tokens_per_second,
-        }
-        for threads, server in servers.items():
-            turn[f"llama.cpp, {threads} thread{'s'[: threads > 1]}"] = _llama(server, standard)
-        if i:
-            for what, speed in turn.items():
-                speeds.setdefault(what, []).append(speed)
-    return speeds
+def table(found: Sequence[Decoder]) -> Table:
+    """Shows the rows; the speed of each is also given over the first row's."""
+    first = metrics.spread(found[0].standard).median
+
+    def speed(values: Sequence[float]) -> str:
+        return f"{metrics.spread(values).median:.0f} ({min(values):.0f} to {max(values):.0f})"
+
+    rows = []
+    for it in found:
+        ratios = [ours / base for ours, base in zip(it.assisted, it.standard, strict=False)]
+        ms = {each.tokens: number(1e3 * each.seconds) for each in it.passes}
+        own = metrics.spread(it.standard).median
+        rows.append(
+            (it.name, speed(it.standard), number(own / first), speed(it.assisted) if ratios else "",
+             number(metrics.spread(ratios).median) if ratios else "", {True: "yes", False: "no", None: ""}[it.same],
+             *(ms.get(width, "") for width in WIDTHS), "" if it.floor_ms is None else number(it.floor_ms))
+        )  # fmt: skip
+    head = ("", "tok/s", "÷ first row", "assisted", "speed-up", "same tokens", *(f"ms, {w}" for w in WIDTHS), "floor")
+    return Table("Decoders", head, tuple(rows), numbers=len(head) - 1)
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Tokens a second of one prompt. `prompt`: its token ids."""
+
+    standard: float
+    assisted: float | None = None
+    same: bool = True
+    prompt: tuple[int, ...] = ()
+
+
+@contextmanager
+def _process(engine: str, dtype: str, drafter: str) -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, get_context("spawn"), _begin, (engine, dtype, drafter)) as pool:
+        yield pool
+
+
+_here: dict[str, Any] = {}  # the backend and the lanes of this process
+
+
+def _begin(engine: str, dtype: str, drafter: str) -> None:
+    if engine:
+        os.environ["PLAYGROUND_ENGINE"] = engine
+    pair = load_pairs()[0][STARTER]
+    backend, lanes = LocalBackend(ModelStore(), pair, dtype), [standard_lane(pair), assisted_lane(pair, drafter)]
+    for lane in lanes:
+        backend.load(lane, lambda step: None)
+    _here.update(backend=backend, lanes=lanes)
+
+
+def _decoded(request: Request) -> Speeds:
+    backend, lanes = _here["backend"], _here["lanes"]
+    for lane in lanes:
+        backend.warm_up(lane, request, lambda: False)  # this chooses the number of threads again
+    standard, assisted = Race({LOCAL: backend}, request, Watch()).run(lanes)
+    assert standard and assisted and standard.prompt_ids
+    same = standard.token_ids == assisted.token_ids
+    return Speeds(_speed(standard), _speed(assisted), same, standard.prompt_ids)
+
+
+def _generated(request: Request) -> Speeds:
+    backend, lane = _here["backend"], _here["lanes"][0]
+    trace = Race({LOCAL: backend}, request, Watch()).run([lane])[0]
+    watch = Stopwatch()
+    generate(backend.models(lane), trace, {"streamer": watch})
+    return Speeds(watch.tokens_per_second)
+
+
+def _passes() -> tuple[tuple[PassTime, ...], float]:
+    """Returns the times of passes, and the ms of reading the weights once."""
+    backend, lane = _here["backend"], _here["lanes"][0]
+    models = backend.models(lane)
+    target = models.target
+    timed, _ = time_passes(backend.runners(models)(target))
+    return timed, 1e3 * weights_bytes(target.model) / bandwidth(target.model.device)
 
 
 class Stopwatch(BaseStreamer):
@@ -105,20 +214,26 @@ class Stopwatch(BaseStreamer):
         return len(later) / (later[-1] - first)
 
 
-def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
-    return decode(backend, lane, request, Watch())
+def _speed(trace: Trace) -> float:
+    """Returns tokens a second after the first round, which is the prefill, by the lane's own clock."""
+    later = trace.rounds[1:]
+    seconds = sum((r.draft_s or 0.0) + (r.verify_s or 0.0) + (r.commit_s or 0.0) for r in later)
+    return sum(len(r.tokens) for r in later) / seconds
 
 
-def _decoding_speed(trace: Trace) -> float:
-    """Returns tokens per second after the first round, which is the prefill."""
-    first, last = trace.rounds[0], trace.rounds[-1]
-    return (len(trace.tokens) - len(first.tokens)) / (last.end_s - first.end_s)
+def _servers(ends: ExitStack, say: Callable[[str], None]) -> Iterator[tuple[str, Running]]:
+    """Starts llama.cpp with one thread and with all. OpenMP waits far more slowly as soon as a process has more threads
+    than there are cores, so each is a process of its own."""
+    gguf = starter.fetch_gguf(lambda step: None)
+    for threads in sorted({1, most_threads()}):
+        say(f"starting llama.cpp with {threads} threads")
+        server = start_llama(gguf, lambda step: None, slots=1, context=CONTEXT, threads=threads)
+        ends.callback(server.stop)
+        yield f"llama.cpp, {threads} thread{'s'[: threads > 1]}", server
 
 
-def _llama(server: Running, ours: Trace) -> float:
-    """Returns llama.cpp's own figure for decoding, on the prompt's tokens and for as many new ones as the trace has."""
-    asked = {"prompt": list(ours.prompt_ids or ()), "n_predict": len(ours.tokens), "temperature": 0, "ignore_eos": True}
-    answer = httpx.post(
-        f"{server.url}/completion", json={**asked, "cache_prompt": False}, timeout=None, trust_env=False
-    )
+def _llama(server: Running, ids: Sequence[int], tokens: int) -> float:
+    """Returns llama.cpp's own figure for decoding, on these tokens of a prompt."""
+    asked = {"prompt": list(ids), "n_predict": tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+    answer = httpx.post(f"{server.url}/completion", json=asked, timeout=None, trust_env=False)
     return answer.raise_for_status().json()["timings"]["predicted_per_second"]

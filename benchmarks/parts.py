@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from benchmarks import cpu, launches, page
+from benchmarks import launches, page
 from playground import metrics, validation
 from playground.backends.local import LocalBackend
 from playground.decoding.clock import Clock
@@ -29,7 +29,7 @@ from playground.experiments.events import Watch
 from playground.experiments.race import decode
 from playground.export import SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request, assisted_lane, lanes_of, standard_lane
-from playground.models.load import STARTER, LoadedModel
+from playground.models.load import LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.quantised import precision
 from playground.models.store import LoadedPair, ModelStore
@@ -42,7 +42,7 @@ ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layer
 LOOKAHEAD = 5
 LONG_TOKENS = 1000
 LONG_RUNS = 2
-ON_REQUEST = {"cpu", "launches"}  # parts that run only if they are named
+ON_REQUEST = {"launches"}  # parts that run only if they are named
 PRESETS_ALONE = {"page", "long", "start", "memory"}  # parts whose own process takes a preset by its name
 
 
@@ -218,28 +218,12 @@ def _memory(bench: Bench) -> list[Measurement]:
     return [measured(f"peak memory of `compare` in {precision(bench.models.target.model)}", peaks, unit="GB")]
 
 
-def _cpu(bench: Bench) -> list[Measurement]:
-    """Compares with the choices of a CPU user. Only the starter has the same weights in llama.cpp's format."""
-    if bench.models.pair.target != STARTER:
-        raise PlaygroundError("The part cpu runs llama.cpp on the starter's GGUF file. Choose --pair starter.")
-    bench.backend.load(assisted_lane(bench.models.pair), lambda step: None)
-    speeds = cpu.tokens_per_second(
-        bench.backend,
-        bench.models.pair,
-        partial(_generate, bench.models),
-        _examples(bench.n),
-        bench.runs,
-        lambda step: None,
-    )
-    return [measured(f"decoding, prefill left out: {what}", values, unit="tokens/s") for what, values in speeds.items()]
-
-
 def _launches(bench: Bench) -> Iterator[Measurement]:
     """Counts launches and waits in each lane of the pair, on the first example."""
     for lane in lanes_of(bench.models.pair, {"policy": "constant"}, every=True):
         bench.backend.load(lane, lambda step: None)
         for compiled in (False, True):
-            counts = launches.of_a_round(bench.backend.models(lane), lane, _examples(bench.n)[0], compiled=compiled)
+            counts = launches.of_a_round(bench.backend.models(lane), lane, examples(bench.n)[0], compiled=compiled)
             if counts:
                 what = f"{lane.drafter}, {'compiled' if compiled else 'eager'}: {{}} a round"
                 yield measured(what.format("launches"), [counts.launches], unit="launches")
@@ -254,12 +238,12 @@ PARTS: dict[str, Callable[[Bench], Iterable[Measurement]]] = {
     "long": _long,
     "start": _start,
     "memory": _memory,
-    "cpu": _cpu,
     "launches": _launches,
 }
 
 
-def _examples(n: int) -> list[Request]:
+def examples(n: int) -> list[Request]:
+    """Returns the example prompts, as requests of `n` new tokens."""
     suites, _ = load_suites()
     return [Request(p.text, system=p.system, max_new_tokens=n) for p in suites["examples"].prompts]
 
@@ -280,12 +264,12 @@ def _against_generate(
 ) -> list[Measurement]:
     """Returns the ratio, and the share of our time that annotating the trace takes. One example prompt after the other,
     greedy; the first pair of runs warms up and is not counted."""
-    requests = _examples(bench.n)
+    requests = examples(bench.n)
     backend = LocalBackend(Holding(models), models.pair)
     ratios, traces, identical = [], [], True
     for i in range(bench.runs + 1):
         ours_s, ours = _timed(models, partial(_ours, backend, lane, requests[i % len(requests)]))
-        theirs_s, theirs = _timed(models, partial(_generate, models, ours, options))
+        theirs_s, theirs = _timed(models, partial(generate, models, ours, options))
         if i:
             # Where outputs differ after a near-tie their lengths may differ too, so the time per token is compared.
             ratios.append((theirs_s / len(theirs)) / (ours_s / len(ours.tokens)))
@@ -313,8 +297,8 @@ def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
     return decode(backend, lane, request, Watch())
 
 
-def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[int]:
-    """Runs the request of a trace through transformers."""
+def generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[int]:
+    """Runs the request of a trace through transformers, with further options, and returns the new tokens."""
     model, ends = models.target.model, sorted(models.target.eos_ids)
     ids = torch.tensor([ours.prompt_ids], device=model.device)
     limit = len(ours.tokens) if ours.finish == "context" else ours.request.max_new_tokens

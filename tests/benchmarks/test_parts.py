@@ -18,6 +18,7 @@ from playground.lane import assisted_lane
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair, load_pairs
+from playground.trace import PassTime
 from tests import architectures, examples
 from tests.packing import needs_packing
 
@@ -75,12 +76,6 @@ def test_no_more_is_asked_for_than_the_context_holds(tiny_folder):
     assert result.results[0].identical
 
 
-def test_a_part_that_fails_is_named_and_the_others_are_measured(tiny_folder):
-    result, said, failed = run(tiny_folder, ["cpu", "ngram"])
-    assert failed == ["cpu"] and any("--pair starter" in line for line in said)
-    assert result.results[0].identical
-
-
 @pytest.mark.parametrize("name", load_pairs()[0])
 def test_an_assistant_is_cut_from_every_presets_target(name):
     pair = parts.with_assistant(load_pairs()[0][name], "the first layers")
@@ -120,7 +115,7 @@ def test_without_llama_cpp_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr(llama_server, "find_spec", lambda name: None)
     monkeypatch.setattr(llama_server.shutil, "which", lambda name: None)
     with pytest.raises(PlaygroundError, match=r"playground\[llama\]"):
-        cpu.tokens_per_second(None, None, None, [], 1, print)
+        cpu.measured(1, 8, "mtp", print)
 
 
 def test_the_stopwatch_leaves_the_prompt_and_the_first_token_out(monkeypatch):
@@ -130,6 +125,15 @@ def test_the_stopwatch_leaves_the_prompt_and_the_first_token_out(monkeypatch):
     for _ in range(4):
         watch.put(None)
     assert watch.tokens_per_second == 2.0
+
+
+def test_the_table_has_a_row_for_each_decoder_with_what_is_known_of_it():
+    passes = PassTime(1, 0.01), PassTime(8, 0.016)
+    ours = cpu.Decoder("native, 4 bits", (100.0, 120.0), (150.0, 150.0), True, passes, 8.0)
+    shown = cpu.table([ours, cpu.Decoder("llama.cpp, 1 thread", (55.0, 55.0))]).rows
+    assert shown[0][:6] == ("native, 4 bits", "110 (100 to 120)", "1.00", "150 (150 to 150)", "1.38", "yes")
+    assert shown[0][6:] == ("10.00", "", "", "16.00", "", "", "", "8.00")
+    assert shown[1] == ("llama.cpp, 1 thread", "55 (55 to 55)", "0.50", *[""] * 11)
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x"])
