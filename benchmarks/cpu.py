@@ -181,6 +181,7 @@ def _decoded(request: Request) -> Speeds:
 def _generated(request: Request) -> Speeds:
     backend, lane = _here["backend"], _here["lanes"][0]
     trace = Race({LOCAL: backend}, request, Watch()).run([lane])[0]
+    assert trace
     watch = Stopwatch()
     generate(backend.models(lane), trace, {"streamer": watch})
     return Speeds(watch.tokens_per_second)

@@ -201,7 +201,8 @@ def _in_words(error: gr.Error, work: Work) -> Exception:
     """Converts what `spaces` raised for this work to a PlaygroundError, unless the error is ours."""
     said = str(error.message).strip().rstrip(".")
     if found := QUOTA.search(said):
-        return PlaygroundError(_of_quota(*found.groups(), work))
+        account, requested, left, wait = found.groups()
+        return PlaygroundError(_of_quota(account, requested, left, wait, work))
     if error.title in SAID:
         return PlaygroundError(SAID[error.title].format(f"{said}."))
     if said == ABORTED:

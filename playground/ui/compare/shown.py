@@ -74,8 +74,8 @@ class Screen(Stage):
                 self.finish(event.comparison)
                 found = metrics.measured(event.comparison, self.chosen)
                 stopped = "stopped" in (found.base.finish, found.ours.finish)
-                done = facts.done(event.comparison, time.monotonic() - self.began)
-                self.status = Status(facts.stopped(found) if stopped else done)
+                took_s = time.monotonic() - self.began
+                self.status = Status(facts.stopped(found) if stopped else facts.done(event.comparison, took_s))
                 self.replay = "once"
 
     @classmethod

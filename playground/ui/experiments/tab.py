@@ -81,7 +81,7 @@ def wire(
         work: returns what the controls' values ask for, see `controls.work_of`.
         hint: the text of the empty page.
     """
-    kept, every = gr.JSON(visible=False), [*made.values()]
+    kept, every = gr.JSON(visible=False), list[Any](made.values())
 
     def fill(values: dict[str, Any] | None, request: gr.Request) -> Filled:
         name = _of_address(experiments, kinds, request)
