@@ -65,13 +65,14 @@ def _serve(options: argparse.Namespace) -> None:
     from playground.experiments.history import TemporaryFolder, open_history
     from playground.hosting import zerogpu
     from playground.models.fetch import hub
-    from playground.models.fit import default_pair
+    from playground.models.fit import default_pair, on_page
     from playground.models.store import ModelStore
     from playground.presets import load_pairs, load_suites
     from playground.ui import page
 
     signal.signal(signal.SIGTERM, lambda *_: _leave(0))
     pairs, problems = load_pairs()
+    pairs = {name: on_page(pair) for name, pair in pairs.items()}
     suites, more_problems = load_suites()
     problems += more_problems
     if options.pair:

@@ -16,7 +16,7 @@ from playground import ROOT
 from playground.conversation import Message
 from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
-from playground.settings import PRESET, PairSettings, check_fields
+from playground.settings import DTYPES, PRESET, PairSettings, check_fields
 from playground.tensor_header import headers
 from playground.validation import read
 
@@ -25,7 +25,6 @@ SHIPPED = ROOT / "assets" / "drafters"
 HUB = "hub:"  # prefix of an id on the hub, where no folder of that name may be read
 OWN = "own"  # in place of a pair's name, where the user names the models
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
-DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
 BESIDE = ("grammar", "none")  # methods of every pair that "all of its drafters" does not include
 T = TypeVar("T")
 
@@ -215,10 +214,13 @@ def pair_of(
     drafter: str | None = None,
     *,
     early_exit: int = 0,
-    compiled: str = "auto",
+    **how: str,
 ) -> Pair:
-    """Return the preset of this name, or for OWN the pair of the user's models, to be run as `compiled` says. The other
-    arguments are those of `custom_pair`, which names further errors.
+    """Return the preset of this name, or for OWN the pair of the user's models. The other arguments are those of
+    `custom_pair`, which names further errors.
+
+    Args:
+        how: `compiled` and `dtype`, where they are not the pair's own, which "auto" stands for.
 
     Raises:
         PlaygroundError: there is no pair of this name.
@@ -226,7 +228,8 @@ def pair_of(
     if name not in (*pairs, OWN):
         raise PlaygroundError(f"There is no pair {name!r}. Choose one of {', '.join(pairs)}.")
     pair = custom_pair(target, assistant, drafter, early_exit) if name == OWN else pairs[name]
-    return pair if compiled == "auto" else replace(pair, compiled=compiled)
+    given: dict[str, Any] = {name: value for name, value in how.items() if value != "auto"}
+    return replace(pair, **given) if given else pair
 
 
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:

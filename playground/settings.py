@@ -128,6 +128,9 @@ def settings_of(kind: Any) -> dict[str, Setting]:
     return {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
 
 
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
+
+
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings:
     """The settings of a drafter that a preset can set. The page's controls for these follow the pair."""
@@ -273,6 +276,13 @@ SETTINGS: dict[str, Setting] = {
     **settings_of(AnswerSettings),
     **settings_of(PairSettings),
     "messages": Setting("Messages", "JSON list of the messages before the prompt, with roles", "", file=True),
+    "dtype": Setting(
+        "Number format",
+        "in bfloat16 a CPU waits for memory, as most GPUs do, so drafts pay; in 4 bits both lanes are faster, but it "
+        "computes, so drafts pay less",
+        "auto",
+        choices={name: name.capitalize() if name == "auto" else name for name in DTYPES},
+    ),
 }
 PRESET, DRAFTING, ANSWER = (tuple(settings_of(kind)) for kind in (PresetSettings, DraftSettings, AnswerSettings))
 CONSTRAINTS = ("json_schema", "regex", "grammar")  # a request has at most one of these

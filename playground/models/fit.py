@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -11,7 +11,16 @@ import torch
 
 from playground.errors import PlaygroundError
 from playground.format import gigabytes
-from playground.models.device import BITS, COST, free_bytes, needs_several, resolve_device, resolve_dtype
+from playground.models.cpu.native.library import engine
+from playground.models.device import (
+    BITS,
+    COST,
+    free_bytes,
+    keeps_blocks,
+    needs_several,
+    resolve_device,
+    resolve_dtype,
+)
 from playground.models.fetch import hub, starter
 from playground.models.load import STARTER
 from playground.models.quantised import STORED
@@ -126,6 +135,14 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
         if able:
             return max(able, key=lambda pair: (_launches_little(pair), pair.size_gb))
     return pairs.get(STARTER) or min(pairs.values(), key=lambda pair: pair.size_gb)
+
+
+def on_page(pair: Pair) -> Pair:
+    """Returns the pair as the page opens it. Where `auto` stands for the starter's own four bits in the CPU engine, it
+    is bfloat16: the processor then waits for memory, as most GPUs do, so that the first run shows what drafts are for.
+    In four bits both lanes are faster, and drafts pay less, since the processor computes."""
+    four_bits = pair.target == STARTER and pair.dtype == "auto" and keeps_blocks("auto", resolve_device("auto"))
+    return replace(pair, dtype="bfloat16") if four_bits and engine() else pair
 
 
 def is_here(pair: Pair) -> bool:

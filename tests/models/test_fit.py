@@ -127,6 +127,23 @@ def test_a_gpu_without_the_hub_starts_with_the_starter(monkeypatch):
     assert fit.default_pair(load_pairs()[0]).name == "starter"
 
 
+@pytest.mark.parametrize(
+    ("chosen", "blocks", "found", "opens"),
+    [
+        ("auto", True, True, "bfloat16"),
+        ("auto", True, False, "auto"),
+        ("auto", False, True, "auto"),
+        ("int4", True, True, "int4"),
+    ],
+)
+def test_the_page_opens_in_bfloat16_where_auto_is_four_bits_in_the_engine(monkeypatch, chosen, blocks, found, opens):
+    monkeypatch.setattr(fit, "keeps_blocks", lambda dtype, device: blocks)
+    monkeypatch.setattr(fit, "engine", lambda: found)
+    pairs = load_pairs()[0]
+    assert fit.on_page(dataclasses.replace(pairs["starter"], dtype=chosen)).dtype == opens
+    assert fit.on_page(pairs["qwen3-8b"]) is pairs["qwen3-8b"]
+
+
 def test_no_pairs_at_all():
     with pytest.raises(PlaygroundError, match="presets/pairs"):
         fit.default_pair({})

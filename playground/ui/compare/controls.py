@@ -71,7 +71,8 @@ class CompareOptions:
         """
         asked = {name: read(name, value) for name, value in {**DEFAULTS, **self.values}.items()}
         target, assistant = (typed(asked[name]) if asked["pair"] == OWN else "" for name in ("target", "assistant"))
-        pair = pair_of(pairs, asked["pair"], target, assistant, asked["drafter"], compiled=asked["compiled"])
+        how = {name: asked[name] for name in ("compiled", "dtype")}
+        pair = pair_of(pairs, asked["pair"], target, assistant, asked["drafter"], **how)
         request = conversation(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
         return pair, lanes_of(pair, asked, every=every), request
 
@@ -151,7 +152,7 @@ def _prompt(made: Controls, text: str) -> Buttons:
 def _advanced(made: Controls, default: Pair, access: Access) -> None:
     most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
-        for name in dict.fromkeys((*FIRST, *ANSWER, *DRAFTING, "compiled")):
+        for name in dict.fromkeys((*FIRST, *ANSWER, *DRAFTING, "compiled", "dtype")):
             if not SETTINGS[name].text and name not in ("prompt", "drafter", "chat_template"):
                 made[name] = control(name, default.defaults.get(name), most.get(name, float("inf")))
     made["prefix_cache"].visible = not access.public  # strangers share none, see `Access.alone`
