@@ -184,6 +184,7 @@ def test_a_stopped_lane_is_compared_over_what_both_have_and_says_so(reader):
 def test_strip_and_history_name_the_speedup_that_the_page_shows(visit, url):
     page = visit()
     ask(page, "Compare TCP and UDP.", 24)
+    page.locator("#which > button").click()
     page.locator("#every").click()
     finish(page)
     page.locator("#run:enabled").wait_for()
