@@ -113,9 +113,10 @@ export interface Terms {
 }
 
 /** `text`: to paste, in the engine's form; `note`: what it gives, or why it is another drafter. `drafter`: that one, where
- * it was not measured here; else "". */
+ * it was not measured here; else "". `lane`: the name of its lane, where it was. */
 export interface Deploy {
   drafter: string;
+  lane: string;
   engine: string;
   text: string;
   note: string;

@@ -155,8 +155,8 @@ function bar(kind, label, value, pieces, told) {
 }
 
 /**
- * What to run of the lane in an engine: one line, and a button that copies all of it. Where it is another drafter, which
- * did not run here, another one runs it.
+ * What to run of the lane in an engine: one line, and a button that copies all of it. Where it is another drafter, another
+ * one runs it here, or shows its lane where it ran.
  * @param {Press | null} press
  */
 export function deployPart(press) {
@@ -169,7 +169,8 @@ export function deployPart(press) {
   const node = make("div", "nearest", make("div", "line", engine, command, copy, said), make("p", "", note, measure));
   copy.type = measure.type = "button";
   let drafter = "";
-  measure.addEventListener("click", () => press?.("option_select", { drafter }));
+  let lane = "";
+  measure.addEventListener("click", () => (lane ? press?.("select", { lane }) : press?.("option_select", { drafter })));
   said.setAttribute("role", "status");
   let text = "";
   copy.addEventListener("click", async () => {
@@ -186,8 +187,9 @@ export function deployPart(press) {
     copy.setAttribute("aria-label", `Copy the command for ${value.engine}`);
     command.textContent = text;
     note.textContent = value.note;
-    ({ drafter } = value);
-    measure.hidden = !drafter || !press;
+    ({ drafter, lane } = value);
+    measure.textContent = lane ? "Show it above" : "Measure it here";
+    measure.hidden = !(drafter || lane) || !press;
   }
   return { node, show };
 }

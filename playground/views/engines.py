@@ -34,7 +34,8 @@ from playground.views.engine_commands import (
 class Settings:
     """A lane's settings for one engine. `text`: to paste, in `language`; "" where the engine cannot decode this way.
     `note`: why not, or what differs from the measured lane. `instead`: the name of the lane that it decodes in place of
-    the requested one, or "". `drafter`: that lane's method, where it did not run here; else ""."""
+    the requested one, or "". `drafter`: that lane's method, where it did not run here; else "". `lane`: its own
+    name, where it did; else ""."""
 
     engine: str
     written_for: str
@@ -43,6 +44,7 @@ class Settings:
     note: str = ""
     instead: str = ""
     drafter: str = ""
+    lane: str = ""
 
 
 def settings(lane: Lane, method: str | None = None, request: Request | None = None) -> list[Settings]:
@@ -114,7 +116,7 @@ def _first_able(tried: Sequence[tuple[Lane, Settings, str]]) -> Settings:
         name = names([lane])[label(lane)] if lane.drafter != "none" else lane.name
         nearest = said if lane.drafter == "none" else f"The nearest is {name}: {given}."
         note = f"{wanted_settings.note} {nearest} {written.note}".strip()
-        return replace(written, note=note, instead=name, drafter="" if gave else lane.drafter)
+        return replace(written, note=note, instead=name, **({"lane": lane.name} if gave else {"drafter": lane.drafter}))
     return wanted_settings
 
 

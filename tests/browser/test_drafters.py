@@ -42,6 +42,7 @@ def test_all_drafters_end_in_a_sentence_bars_and_a_command_and_the_menu_follows(
         assert "old" not in page.locator("#stage").get_attribute("class").split(), "the settings are those of the run"
     lookup = {"Prompt lookup": "ngram", "Assistant model": "draft"}[name]
     assert lookup in page.locator("#drafters .nearest code").inner_text()
+    assert page.locator("#drafters .nearest .measure").is_hidden(), "it is the command of the lane that is shown"
     assert violations(page) == []
     comparison = saved(page)
     assert len(comparison.lanes) == 3

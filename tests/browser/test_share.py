@@ -247,7 +247,7 @@ def test_a_link_to_a_run_is_shown_with_its_title_and_its_picture_and_markup_stay
     kept = session.keep(history, comparison, "Prompt lookup", "somebody")
     text = httpx.get(f"{address}?shared={history.share(kept, 'somebody')}").text
     title = re.search(r'property="og:title" content="([^"]+)"', text)[1]
-    assert title.startswith("Prompt lookup on fake-target, ") and html.unescape(title).endswith('<b>"mine"</b> \\1')
+    assert "Prompt lookup" in title and '<b>"mine"</b> \\1' in html.unescape(title)
     assert "<b>" not in title and f"<title>{title}</title>" in text
     link = html.unescape(re.search(r'property="og:image" content="([^"]+)"', text)[1])
     picture, usual = httpx.get(link), httpx.get(link.partition("?")[0])

@@ -10,12 +10,12 @@ from tests.ui import fakes
 pytestmark = pytest.mark.browser
 
 WATCH = """
-window.shifts = [];
-new PerformanceObserver(list => {
+if (!window.shifts) new PerformanceObserver(list => {
   for (const entry of list.getEntries())
     if (!entry.hadRecentInput)
       window.shifts.push([entry.value, entry.sources.map(({ node }) => node?.className ?? "")]);
 }).observe({ type: "layout-shift", buffered: true });
+window.shifts ??= [];
 """
 MOVED = "() => window.shifts.splice(0).filter(([value]) => value >= 0.0005)"
 
