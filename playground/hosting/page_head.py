@@ -27,7 +27,6 @@ from playground.trace import Comparison
 from playground.views import facts, headline, replay_file, scripts
 
 TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
-TITLE = re.compile(r"<title>.*?</title>", re.S)
 PICTURE = "/screenshot.png"
 DEFAULT_PICTURE = scripts.ASSETS / "screenshot.png"
 NAMED = ("shared", "id")  # the parameters of an address that name a run
@@ -106,10 +105,10 @@ class PageHead:
             picture += f"?{query}"
         told = {"title": title, "description": description, "type": "website", "url": address}
         told["image"] = address.rstrip("/") + picture
-        page = TITLE.sub(lambda _: f"<title>{escape(title)}</title>", page, count=1)
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in told.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
-        return TAGS.sub("", page).replace("<head>", f"<head>\n{self._first}\n{tags}{card}", 1)
+        first = f"<head>\n<title>{escape(title)}</title>\n{self._first}\n{tags}{card}"
+        return TAGS.sub("", page).replace("<head>", first, 1)
 
 
 logger = logging.getLogger(__name__)
