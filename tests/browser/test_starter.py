@@ -1,4 +1,4 @@
-"""The page with the real starter model: two real lanes, every draft token accounted for."""
+"""The page with real models: two real lanes, every draft token accounted for."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from collections.abc import Iterator
 import pytest
 
 from playground.models.store import ModelStore
-from playground.presets import load_pairs, load_suites
+from playground.presets import Pair, custom_pair, load_pairs
 from playground.ui import page as playground_page
 from tests.browser.test_page import ask, finish, panel, recorded, saved, shown
 
-pytestmark = [pytest.mark.browser, pytest.mark.starter]
+pytestmark = pytest.mark.browser
+PROMPT = "Repeat three times: the quick brown fox jumps over the lazy dog."
 
 
 @pytest.fixture(scope="module")
-def url(chromium) -> Iterator[str]:
-    pairs, _ = load_pairs()
-    suites, _ = load_suites()
-    blocks = playground_page.build(ModelStore(), pairs, pairs["starter"], suites["first"].prompts)
+def pair(request, written_once) -> Pair:
+    """A target that drafts for itself, or the starter."""
+    folder = str(written_once)
+    return load_pairs()[0]["starter"] if request.param == "starter" else custom_pair(folder, folder, "assistant")
+
+
+@pytest.fixture(scope="module")
+def url(chromium, pair) -> Iterator[str]:
+    blocks = playground_page.build(ModelStore(), {pair.name: pair}, pair, ())
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **playground_page.look())
     yield address
     blocks.close()
 
 
-def test_the_starter_decodes_on_the_page(visit):
+@pytest.mark.parametrize(
+    "pair", ["tiny", pytest.param("starter", marks=[pytest.mark.starter, pytest.mark.slow])], indirect=True
+)
+def test_real_lanes_decode_on_the_page(visit, pair):
     page = visit()
-    ask(page, "Repeat three times: the quick brown fox jumps over the lazy dog.", 16)
+    ask(page, PROMPT, 16)
     page.locator("#run").click()
     panel(page, 0).locator(".tok.plain").first.wait_for()
     finish(page)
@@ -34,4 +43,5 @@ def test_the_starter_decodes_on_the_page(visit):
     assert [shown(page, index) for index in range(2)] == [recorded(lane) for lane in comparison.lanes]
     assert panel(page, 1).locator(".tok.accepted").count() > 0
     page.locator("#all-details > button").click()
-    assert "SmolLM2-135M" in page.locator("#details").evaluate("details => details.textContent")
+    name = "SmolLM2-135M" if pair.name == "starter" else pair.target
+    assert name in page.locator("#details").evaluate("details => details.textContent")

@@ -30,7 +30,7 @@ from tests.decoding.fakes import FakeModel, Law
 from tests.decoding.real import branches_over
 
 PROMPT, LENGTH = [0, 1, 0, 2, 0, 1], 3
-QUICK, LONG = 500, 2_000  # runs; test_law.py shows that even the quick number catches wrong rules
+QUICK, LONG = 300, 2_000  # runs; test_law.py shows that even the quick number catches wrong rules
 SETTINGS = (
     dict(temperature=0.7, top_p=0.9),
     dict(temperature=1.5, top_k=3, repetition_penalty=1.3, presence_penalty=0.6, frequency_penalty=-0.4),
@@ -40,11 +40,11 @@ SETTINGS = (
 NewDrafter = Callable[[FakeModel], Drafter]
 
 
-def cases(settings: Sequence[Mapping[str, Any]] = SETTINGS, quick_draws: int = QUICK) -> list[Any]:
+def cases(settings: Sequence[Mapping[str, Any]] = SETTINGS) -> list[Any]:
     """For `parametrize(("sampling", "draws"), …)`: a quick test of the setting with a penalty, which changes p most,
     and a long test of each."""
     hardest = next(setting for setting in settings if "repetition_penalty" in setting)
-    quick = pytest.param(hardest, quick_draws, id=f"{hardest}-quick")
+    quick = pytest.param(hardest, QUICK, id=f"{hardest}-quick")
     long = [pytest.param(setting, LONG, id=f"{setting}-long", marks=pytest.mark.slow) for setting in settings]
     return [quick, *long]
 

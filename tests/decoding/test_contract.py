@@ -111,7 +111,7 @@ def test_sampled_drafts_leave_the_law_of_both_turns_of_a_conversation(way, verif
     contract = Contract(GenerationConfig(suppress_tokens=[1], bad_words_ids=[[0, 2], [2, 3, 0]]), [], 4)
     rule, drafts = partial(decide, verification=verification), drafter(way, random_law(2, 4), 4)
     turns = dict(temperature=1.0, top_k=2, then=dict(temperature=1.0, top_k=2))
-    assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, contract=contract, draws=300, **turns)
+    assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, contract=contract, **turns)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(
     both = dict(language=language(), contract=Contract(asks, [END_OF_TEXT], 4))
     drafts = drafter(way, random_law(2, 4), 4) if way != "none" else lambda target: NoDrafter()
     rule = partial(decide, verification=verification)
-    assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, draws=300, temperature=1.0, **both)
+    assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, temperature=1.0, **both)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -80,7 +80,7 @@ def a_or_b() -> Language:
     return Language(tuple(itertools.product((A, B), repeat=3)), END, lambda: start("[ab]{3}"))
 
 
-@pytest.mark.parametrize(("sampling", "draws"), cases(quick_draws=300))  # which catch what masks do wrong, below
+@pytest.mark.parametrize(("sampling", "draws"), cases())  # which catch what masks do wrong, below
 @pytest.mark.parametrize("way", selected(METHODS, ["assistant", "mtp", "tree", "adaptive"]))
 def test_runs_follow_the_masked_targets_law(way, sampling, draws, tmp_path):
     new_drafter = METHODS[way](tmp_path)
@@ -101,7 +101,7 @@ def test_a_sampled_draft_of_each_shape_follows_the_masked_law_under_each_rule(sh
         return SampledTreeDrafter(LawBranches(drafts, V), 7, {END}, 2, vocab_size=V)
 
     rule = partial(decide, verification=verification)
-    assert follows_the_law(random_law(1, V), V, new_drafter, language=a_or_b(), rule=rule, temperature=1.0, draws=300)
+    assert follows_the_law(random_law(1, V), V, new_drafter, language=a_or_b(), rule=rule, temperature=1.0)
 
 
 def test_a_cut_draft_keeps_the_numbers_of_the_tokens_that_it_keeps():
@@ -126,7 +126,7 @@ def test_cutting_a_sampled_token_that_is_refused_is_caught(rule, monkeypatch):
         monkeypatch.setattr(Constraint, "limited", cut)
     p, q = torch.tensor([0.0, 0.0, 1.0, -3.0]), torch.tensor([0.39, 0.01, 0.59, 0.01]).log()
     drafter = lambda target: AssistantDrafter(FakeModel(lambda ids: q, V), V, ())  # noqa: E731
-    exact = follows_the_law(lambda ids: p, V, drafter, language=a_or_b(), draws=300, temperature=1.0)
+    exact = follows_the_law(lambda ids: p, V, drafter, language=a_or_b(), temperature=1.0)
     assert exact == (rule == "the last token stays")
 
 

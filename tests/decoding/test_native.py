@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.mtp import MtpLayer, one_layer
 from tests.decoding.fakes import GREEDY
 from tests.engine import FAMILIES, small, stored
+from tests.selection import selected
 
 pytestmark = pytest.mark.skipif(engine() is None, reason="the engine does not run here")
 KINDS = ("Q4_0", "Q4_1", "bfloat16", "float16")
@@ -81,9 +83,17 @@ def known():
     return {"Q4_1": {}, "bfloat16": {}}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", [each.name for each in engines()] if engine() else [])
-@pytest.mark.parametrize("kind", ["Q4_1", "bfloat16"])
+ENGINES = [each.name for each in engines()] if engine() else []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "threads"),
+    selected(
+        product(("Q4_1", "bfloat16"), ENGINES, (1, 2)),
+        [*(("Q4_1", name, 1 + i % 2) for i, name in enumerate(ENGINES)),
+         *(("bfloat16", name, 2 - i % 2) for i, name in enumerate(ENGINES))],
+    ),
+)  # fmt: skip
 def test_a_token_has_the_same_bits_in_any_pass_over_any_tree_after_any_roll_back(models, known, kind, name, threads):
     """All instruction sets equal plain C, and so each other."""
     one_by_one = OneByOne(runner_of(models[kind]), known[kind])

@@ -187,7 +187,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
     """Asserts that the next turn on the caches of the first is the next turn from the start, greedy and sampled: the
     first turn leaves nothing of its request. `new`: makes a target's runner. Another lane runs `between` the turns."""
     kept_tokens = drafted = 0
-    for i, first in enumerate(prompts(4)):
+    for i, first in enumerate(prompts(3)[1:]):  # of five tokens and of one
         temperature = i % 2 * 0.9
         target = new(model)
         drafter = new_drafter(target)
@@ -208,7 +208,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
         assert drafts(again) == drafts(expected)
         assert target.passes - fed == len(again)
         kept_tokens, drafted = kept_tokens + held, drafted + sum(map(len, drafts(again)))
-    assert kept_tokens > 60 and (drafted > 5 or not drafts_at_all)
+    assert kept_tokens > 25 and (drafted > 5 or not drafts_at_all)
 
 
 def test_an_adaptive_drafter_learns_anew_in_each_turn():

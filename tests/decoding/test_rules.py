@@ -231,7 +231,7 @@ def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification)
         return drafting
 
     rule = partial(decide, verification=verification)
-    assert follows_the_law(random_law(1, V), V, unsure, rule=rule, temperature=1.0, draws=300)
+    assert follows_the_law(random_law(1, V), V, unsure, rule=rule, temperature=1.0)
 
 
 @pytest.mark.parametrize(

@@ -159,12 +159,12 @@ def test_greedy_equals_plain_decoding(tokenizers):
     own, its = tokenizers
     target, assistant = loaded(its).model, loaded(own, seed=1)
     drafted = 0
-    for text in texts(20):
+    for text in texts(8):
         prompt = its(text)["input_ids"]
         rounds = run(EagerRunner(target), its, UniversalDrafter(assistant, its), prompt, max_new_tokens=12)
         assert ids_of(rounds) == plain(target, prompt)
         drafted += sum(len(round_.drafted) for round_ in rounds)
-    assert drafted > 100
+    assert drafted > 40
 
 
 def plain(target, prompt: list[int], **options) -> list[int]:

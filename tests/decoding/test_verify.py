@@ -141,6 +141,7 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
     assert token == text[len(kept)]
 
 
+@pytest.mark.slow  # tests/decoding/test_law.py has the same over a real model
 @pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
 @pytest.mark.parametrize(
     ("settings", "draws"),

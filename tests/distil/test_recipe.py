@@ -40,7 +40,7 @@ KINDS = tuple(ENOUGH)  # the others need a deeper target: tests/distil/test_publ
 def trained(target, work, tmp_path_factory):
     """Each kind of drafter after a few steps, with its held-out figures."""
     out = tmp_path_factory.mktemp("drafters")
-    plans = dict.fromkeys(KINDS, PLAN) | {"heads": replace(PLAN, tokens=12_000)}  # start from nothing
+    plans = dict.fromkeys(KINDS, PLAN) | {"heads": replace(PLAN, tokens=6_000)}  # start from nothing
     return {
         kind: (out / kind, train_drafter(kind, target, work, out / kind, plan, vocabulary=200))
         for kind, plan in plans.items()
@@ -66,7 +66,7 @@ def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, 
     assert pair.drafter == kind
     store, accepted = ModelStore(), 0
     for prompt in ("A drafter", "The waves count"):
-        request = Request(prompt, chat_template=False, max_new_tokens=30)
+        request = Request(prompt, chat_template=False, max_new_tokens=20)
         backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
         lanes = [standard_lane(pair), assisted_lane(pair, kind, 3)]
         comparison = run(lanes, request, backends, Watch())
