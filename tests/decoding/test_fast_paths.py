@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,8 +50,9 @@ def rotate_and_store(
 
 
 @pytest.fixture(autouse=True)
-def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def on_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(fast_paths, "DEVICES", ("cpu",))
+    monkeypatch.setenv("PLAYGROUND_CACHE", str(tmp_path))
     monkeypatch.setattr(attention, "split_attention", attended)
     monkeypatch.setattr(layer, "add_norm", add_norm)
     monkeypatch.setattr(layer, "silu_gate", lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1])
@@ -87,6 +89,31 @@ def test_kernels_that_agree_and_are_faster_are_used(model: PreTrainedModel, monk
     static = chosen(model)
     assert static.paths == BOTH
     assert "split-key" in static.how and static.how.endswith("fused layers")
+
+
+def test_the_choice_is_kept_for_this_model_and_version(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock(monkeypatch, ours=0.5)
+    trials, fastest = [], fast_paths._fastest
+    monkeypatch.setattr(fast_paths, "_fastest", lambda *args: trials.append(1) or fastest(*args))
+    assert chosen(model).paths == chosen(model).paths == BOTH and len(trials) == 1
+    (file,) = (tmp_path / "kernels").iterdir()
+    file.write_text('{"attention": ')
+    assert chosen(model).paths == BOTH and len(trials) == 2, "a damaged file is made again"
+    monkeypatch.setattr("playground.__version__", "0.0.1")
+    model.config.rope_parameters["rope_theta"] *= 2
+    assert chosen(model).paths == BOTH and len(trials) == 3 and len([*file.parent.iterdir()]) == 2
+
+
+def test_a_failure_is_tried_again_at_the_next_start(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock(monkeypatch, ours=0.5)
+    with monkeypatch.context() as failing:
+        failing.setattr(layer, "add_norm", fails)
+        assert chosen(model).paths != BOTH
+    assert chosen(model).paths == BOTH
 
 
 def test_kernels_that_are_slower_are_not(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,24 +2,33 @@
 
 Nobody can try every card, driver and model. So before a static model is first used, its passes run with torch's
 kernels, uncaptured, and with each choice of ours, captured: as a chain and as a tree, after few entries, where each one
-counts, and after many. A kernel that fails, differs or is slower is not used, and the trace says why.
+counts, and after many. A kernel that fails, differs or is slower is not used, and the trace says why. The choice is
+kept on disk for this device, model and version.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import json
+import os
 import random
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+import playground
+import playground.models.cuda as cuda_kernels
 from playground.decoding.runners.graphs import graphs_for
 from playground.models.attention import GROUPED
+from playground.models.fetch.files import cache_folder
 from playground.models.fused import FusedLayer
 
 if TYPE_CHECKING:
@@ -58,24 +67,56 @@ class Paths:
 
 
 def choose_paths(static: StaticModel) -> Paths:
-    """Returns the fastest kernels that agree with torch's. Takes about a second, and overwrites the cache."""
+    """Returns the fastest kernels that agree with torch's: those kept, or found now, which takes about a second and
+    overwrites the cache."""
     possible = _possible(static)
     if not possible:
         return Paths()
+    file = _file(static)
+    try:
+        return Paths(**json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError):  # no file yet, or a damaged one
+        pass
     graphs = static.graphs
     try:
-        return _fastest(static, possible)
+        paths = _fastest(static, possible)
     finally:
         static.graphs = graphs
+    if paths and "failed" not in paths.refused:  # memory may have been short for a moment
+        _keep(file, paths)
+    return paths or Paths()
 
 
-def _fastest(static: StaticModel, possible: Sequence[Paths]) -> Paths:
+def _file(static: StaticModel) -> Path:
+    """Returns the file that keeps the choice for this device, model and version."""
+    model, device = static.model, static.model.device
+    cuda = (torch.cuda.get_device_name(device), torch.version.cuda) if device.type == "cuda" else ()
+    kernels = [file.read_text() for file in sorted(Path(cuda_kernels.__file__).parent.glob("*.py"))]
+    programs = playground.__version__, torch.__version__, importlib.metadata.version("triton"), kernels
+    layers = sorted({type(module).__name__ for module in model.modules()})
+    made = model.config.to_json_string(use_diff=False), str(model.dtype), layers
+    key = hashlib.sha256(json.dumps([cuda, programs, made]).encode()).hexdigest()[:16]
+    return cache_folder() / "kernels" / f"{key}.json"
+
+
+def _keep(file: Path, paths: Paths) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written = file.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps(asdict(paths)))
+        written.replace(file)
+    except OSError:  # a folder that cannot be written costs a second at each start
+        pass
+
+
+def _fastest(static: StaticModel, possible: Sequence[Paths]) -> Paths | None:
+    """Returns the choice; None where nothing can be captured, and the captures that follow say why."""
     many = min(MANY, static.cache.cursor.length - WIDE)
     expected, other = _logits(static, many), _logits(static, many, shift=1)
     try:
         plain = _captured(static, Paths(), many)
-    except RuntimeError:  # nothing can be captured here, and the captures that follow say why
-        return Paths()
+    except RuntimeError:
+        return None
     best, best_s, refused = Paths(), plain, []
     for paths in possible:
         if best == possible[0]:  # all kernels of ours
