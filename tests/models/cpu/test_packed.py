@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import mmap
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import nn
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from playground.models import device
-from playground.models.cpu.packed import ROWS, PackedLinear, pack
+from playground.models.cpu.native.layers import of_linear
+from playground.models.cpu.native.library import engine
+from playground.models.cpu.packed import LARGE_PAGE, ROWS, PackedLinear, pack
 from playground.models.load import load
 from playground.models.quantised import precision
 from playground.models.sizing import weights_bytes
@@ -54,6 +57,20 @@ def test_the_store_packs_target_and_assistant_and_the_trace_says_so(tiny_folder)
     models = ModelStore().get(pair, drafter="assistant", dtype="float16", device="cpu", progress=lambda step: None)
     assert models.drafting is models.target
     assert precision(models.target.model) == "float16 weights, float32"
+
+
+@pytest.mark.skipif(not engine() or not hasattr(mmap, "MADV_HUGEPAGE"), reason="the engine's layers, on Linux")
+def test_matrices_lie_side_by_side_in_large_pages_and_stay_where_another_network_has_put_them():
+    first = nn.Sequential(nn.Linear(1024, 1000, bias=False), nn.Linear(1000, 512, bias=False))
+    x = torch.randn(3, 1024)
+    expected = of_linear(first[1])(of_linear(first[0])(x))
+    pack(first)
+    places = [layer.groups.data_ptr() for layer in first]
+    assert places[0] % LARGE_PAGE == 0 and places[1] == places[0] + -(-first[0].groups.numel() // 64) * 64
+    assert torch.equal(first(x), expected)
+    assert weights_bytes(first) == sum(layer.groups.numel() for layer in first)
+    pack(nn.Sequential(first, nn.Linear(1024, 1024)))
+    assert [layer.groups.data_ptr() for layer in first] == places
 
 
 @pytest.mark.usefixtures("torch_computes")

@@ -70,7 +70,7 @@ INLINE void amx_of_blocks(int n, int kind, const uint8_t *w, const Input *in, in
                 memcpy(&high, sums[b % RING][t][0], 64);
                 memcpy(&low, sums[b % RING][t][1], 64);
                 vi s = (high << 8) + low;
-                if (kind == EIGHT) s -= 128 * in->whole[at];
+                if (kind == EIGHT) s -= in->whole[at];
                 sum[t] = fused(scale * in->scale[at], __builtin_convertvector(s, vf), sum[t]);
                 if (kind == FOUR) sum[t] = fused(least, all(in->sum[at]), sum[t]);
             }

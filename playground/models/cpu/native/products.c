@@ -15,7 +15,7 @@ typedef struct {
     float *x;           /* (tokens / slots, columns, slots) */
     int8_t *high_low;   /* (tokens / slots, blocks, slots, 2, 32) */
     float *scale, *sum; /* (tokens / slots, blocks, slots); the sum is that of a block's values */
-    int32_t *whole;     /* the sum of a block's integers */
+    int32_t *whole;     /* 128 times the sum of a block's integers */
     int columns, slots;
     int amx;            /* 1: products may use AMX (amx.c) */
 } Input;
@@ -71,7 +71,7 @@ OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) 
     }
     int32_t whole = sum_of(sum);
     in->scale[block] = most / limit + bad;
-    in->whole[block] = whole;
+    in->whole[block] = 128 * whole;
     in->sum[block] = in->scale[block] * (float)whole;
 }
 
@@ -123,7 +123,7 @@ INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, co
                 UNROLL for (int u = 0; u < 8; u++) UNROLL for (int t = first; t < first + beside; t++)
                     s[t] = kind == FOUR ? dot(s[t], q[u], four_bytes(low + 64 * t + 4 * u)) : dot_wide(s[t], q[u], four_bytes(low + 64 * t + 4 * u));
                 UNROLL for (int t = first; t < first + beside; t++) {
-                    if (kind == EIGHT) s[t] -= 128 * in->whole[at + t];
+                    if (kind == EIGHT) s[t] -= in->whole[at + t];
                     sum[t] = fused(scale * in->scale[at + t], __builtin_convertvector(s[t], vf), sum[t]);
                     if (kind == FOUR) sum[t] = fused(least, all(in->sum[at + t]), sum[t]);
                 }
