@@ -11,14 +11,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PreTrainedModel
 
 pytest.importorskip("triton")
 
 from playground.decoding.drafters.base import NoDrafter
-from playground.decoding.runners import fast_paths
+from playground.decoding.runners import buffers, fast_paths
 from playground.decoding.runners.fast_paths import Paths
-from playground.decoding.runners.graphs import graphs_for
+from playground.decoding.runners.graphs import Graphs, graphs_for
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
 from playground.models import fused
@@ -26,10 +27,13 @@ from playground.models.attention import attend_by_groups
 from playground.models.cuda import attention, layer
 from tests.decoding import real
 from tests.decoding.test_static import eagle3_head, network
+from tests.kernels import Kernels, counted_in
 from tests.models.test_cuda_kernels import attended
+from tests.models.test_fused import BUDGETS, fused_for_cuda
 from tests.selection import selected
 
 BOTH = Paths(attention=True, layers=True)
+LAYER_KERNELS = ("add_norm", "silu_gate", "rotate_and_store")
 
 
 def add_norm(x: Tensor, delta: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -203,3 +207,32 @@ def test_a_text_of_another_length_needs_no_other_graph(model: PreTrainedModel, m
     static = chosen(model)
     ends = range(8, static.cache.cursor.length, 50)
     assert len({static._key(8, static._read(end)) for end in ends}) == 1
+
+
+def launching(kernels: int, work: Callable[..., Any]) -> Callable[..., Any]:
+    """The work, counted as so many kernels."""
+
+    def run(*args: Any) -> Any:
+        with _disable_current_modes():
+            out = work(*args)
+        for _ in range(kernels):
+            torch.neg(args[0])
+        return out
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "most"), [("Llama 3.2 1B", 180), ("Qwen3 8B", 420)])
+def test_a_pass_with_our_kernels_stays_within_its_budget(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An H200 launched 190 and 446: cuBLAS sums some products in kernels of its own, which no count here shows."""
+    for module, function, kernels in ((attention, "split_attention", 2), *((layer, its, 1) for its in LAYER_KERNELS)):
+        monkeypatch.setattr(module, function, launching(kernels, getattr(module, function)))
+    monkeypatch.setattr("playground.decoding.runners.static_model.choose_paths", lambda static: BOTH)
+    monkeypatch.setattr(buffers, "WIDTHS", (1, 8))
+    _, build, config = BUDGETS[name]
+    model, passes = build(config).bfloat16().eval(), list[Kernels]()
+    attend_by_groups(model, torch.device("cuda"))
+    fused_for_cuda(model)
+    StaticRunner(StaticModel(model, Graphs("counted", counted_in(passes))), 64, 8).prepare()
+    of_one_token, _, of_eight, _ = [kernels.total for kernels in passes]
+    assert most / 2 < of_one_token <= of_eight <= most
