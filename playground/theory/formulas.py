@@ -19,14 +19,10 @@ from playground.theory.attribution import decoding
 from playground.trace import Memory, PassTime, Trace
 
 
-def expected_tokens(alpha: float, gamma: int) -> float:
-    """E = (1 - α^(γ+1)) / (1 - α), equation 1: the bonus token or correction included. `alpha` from 0 to 1."""
-    return gamma + 1.0 if alpha == 1 else (1 - alpha ** (gamma + 1)) / (1 - alpha)
-
-
-def expected_tokens_by_position(conditional: Sequence[float]) -> float:
-    """Return E where each position has an acceptance of its own: one token, and for each position the product of the
-    acceptances up to it. `conditional`: given that all positions before were accepted."""
+def expected_tokens(conditional: Sequence[float]) -> float:
+    """Return E, equation 1 where each position has an acceptance of its own: one token, the bonus or the correction,
+    and for each position the product of the acceptances up to it. `conditional`: given that all positions before were
+    accepted."""
     return 1 + float(np.cumprod(conditional).sum())
 
 
@@ -39,12 +35,6 @@ def speedup(tokens: float, gamma: int, c: float, verify: float = 1.0) -> float:
         verify: v, cost of a pass over γ + 1 tokens, in plain passes.
     """
     return tokens / (gamma * c + verify)
-
-
-def best_lookahead(alpha: float, c: float, most: int = 16) -> int:
-    """Return the γ from 0 to `most` with the highest speed-up where every verify pass costs one plain pass; 0 is
-    standard decoding."""
-    return max(range(most + 1), key=lambda gamma: speedup(expected_tokens(alpha, gamma), gamma, c))
 
 
 # What a token costs.

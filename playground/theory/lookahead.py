@@ -18,7 +18,7 @@ from math import isclose
 import numpy as np
 
 from playground import metrics
-from playground.theory.formulas import expected_tokens_by_position, pass_seconds, speedup
+from playground.theory.formulas import expected_tokens, pass_seconds, speedup
 from playground.trace import PassTime, Round, Trace
 
 ENOUGH = 5  # rounds that must have reached a position for its acceptance to count
@@ -94,7 +94,7 @@ def what_if_of_runs(
     longer = acceptance + [acceptance[-1]] * (most - len(acceptance))
     predictions = [Prediction(0, 1.0, 1.0, True)]
     for k in range(1, most + 1):
-        tokens = expected_tokens_by_position(longer[:k])
+        tokens = expected_tokens(longer[:k])
         cost = verify(k + 1) + other_s / plain_s
         predictions.append(Prediction(k, tokens, speedup(tokens, k, c, cost), k <= seen))
     used = statistics.fmean(len(round_.drafted) for round_ in _later(ours))

@@ -66,20 +66,18 @@ def _tick(name: str, prompts: int) -> str:
     return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}n = {prompts}"
 
 
-def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> go.Figure:
-    """Draw speed-up over the setting with its interval, and under it the mean accepted length on the same axis. For all
-    prompts together the prediction of the formulas is drawn, too."""
+def sweep(result: SweepResult) -> go.Figure:
+    """Draw speed-up over the setting with its interval, the prediction of the formulas, and under both the mean
+    accepted length on the same axis."""
     name = AXES[result.axis]
-    figure = charts.blank(title, "pooled, with 95 % intervals; below: accepted length", "", "")
-    measured = [(point, s) for point in result.points for s in point.summaries if s.category == category]
+    figure = charts.blank("Speed-up", "pooled, with 95 % intervals; below: accepted length", "", "")
+    measured = [(point, s) for point in result.points for s in point.summaries if s.category == ALL]
     if not measured:
         return charts.empty(figure, "No prompt was run.")
     n = count(measured[0][1].prompts, "prompt")
     make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06, figure=figure)
-    _measured(
-        figure, measured, name, "no drafter", row=1, col=1, marker=_marks([point for point, _ in measured], category)
-    )
-    predicted = [(it.value, it.predicted) for it in result.points if it.predicted and category == ALL]
+    _measured(figure, measured, name, "no drafter", row=1, col=1, marker=_marks([point for point, _ in measured]))
+    predicted = [(it.value, it.predicted) for it in result.points if it.predicted]
     if predicted:
         figure.add_scatter(
             x=[value for value, _ in predicted], y=[it.speedup for _, it in predicted], name="predicted", mode="lines",
@@ -92,7 +90,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
         hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
     )  # fmt: skip
     sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in measured]
-    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(measured, category)]))
+    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(measured)]))
     ends = [("measured", measured[-1][1].overall, ASSISTED)]
     ends += [("predicted", predicted[-1][1].speedup, PREDICTED)] if predicted else []
     axis = _axis([summary for _, summary in measured], [it.speedup for _, it in predicted])
@@ -176,18 +174,16 @@ def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
     return charts.error_bars([summary.overall for summary in summaries], [summary.interval for summary in summaries])
 
 
-def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:
+def _marks(points: Sequence[Point]) -> dict[str, Any]:
     """Mark the best value over all prompts with a star where it is clear, else each that ties with a diamond."""
     best = "star" if sum(bool(point.ties) for point in points) == 1 else "diamond"
     symbols = [best if point.ties else "circle" for point in points]
-    if category != ALL:
-        symbols = ["circle"] * len(points)
     return {"symbol": symbols, "size": [14 if symbol != "circle" else 7 for symbol in symbols], "color": ASSISTED}
 
 
-def _marked(found: Sequence[tuple[Point, Summary]], category: str) -> list[str]:
+def _marked(found: Sequence[tuple[Point, Summary]]) -> list[str]:
     """Describe the marks in words."""
     ties = [f"{point.value:g}" for point, _ in found if point.ties]
-    if category != ALL or not ties:
+    if not ties:
         return []
     return [f"Best, a star: {ties[0]}." if len(ties) == 1 else f"Ties, diamonds: {', '.join(ties)}."]

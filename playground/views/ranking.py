@@ -109,22 +109,19 @@ def verdict(result: SuiteResult) -> str:
     return f"No clear winner: {'; '.join(given[it.lane] for it in winners[:SHOWN])}{more} cannot be told apart."
 
 
-def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
+def deploy(result: SuiteResult) -> list[Settings]:
     """Return for each engine the fastest lane that was seen to gain and that it can decode, or else standard decoding.
-    The list is empty where no lane drafts, and where servers decoded, because they are already deployed.
-
-    Args:
-        method: see `engines.settings`.
-    """
+    The list is empty where no lane drafts, and where servers decoded, because they are already deployed."""
     if not drafts(result) or any(lane.backend != LOCAL for lane in result.lanes):
         return []
     lanes = {label(lane): lane for lane in result.lanes if not lane.forced_rates}
     found = {lanes[it.lane]: it for it in ranking(result) if it.lane in lanes}
-    return commands(found, result.lanes[0].target, method)
+    return commands(found, result.lanes[0].target)
 
 
-def commands(found: Mapping[Lane, Ranked], target: str, method: str | None) -> list[Settings]:
-    """Return the settings of `deploy`. `found`: lanes with their ranking, the most wanted first."""
+def commands(found: Mapping[Lane, Ranked], target: str, method: str | None = None) -> list[Settings]:
+    """Return the settings of `deploy`. `found`: lanes with their ranking, the most wanted first. `method`: see
+    `engines.settings`."""
     given = {lane: ratio(it.speedup, it.interval) for lane, it in found.items() if it.gains}
     if given and not any(lane.drafter == "ngram" for lane in found):
         return engines.of_ranked(given, method)

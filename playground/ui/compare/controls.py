@@ -279,14 +279,13 @@ def _of_text(name: str) -> dict[str, Any]:
     }
 
 
-def slider(name: str, value: float | None = None, most: float = float("inf"), *, info: bool = True) -> gr.Slider:
-    """Returns a slider that starts at the value, or at the setting's default, and ends at `most`. `info`: whether it
-    shows the line that explains it."""
+def slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
+    """Returns a slider that starts at the value, or at the setting's default, and ends at `most`."""
     setting = SETTINGS[name]
     assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
-    said = words(name) if info else {"label": setting.label}
-    return gr.Slider(low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **said)
+    start = setting.default if value is None else value
+    return gr.Slider(low, min(high, most), start, step=step, buttons=[], **words(name))
 
 
 def pictured(drafter: str) -> dict[str, Any]:
