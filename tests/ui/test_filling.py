@@ -94,4 +94,4 @@ def test_the_browser_knows_every_default():
 
 def test_a_drafter_comes_with_the_choices_of_its_pair():
     update = updates(read("pair=other")[0], PAIRS)["drafter"]
-    assert [name for _, name in update["choices"]] == ["ngram", "assistant", "grammar", "none"]
+    assert [name for _, name in update["choices"]] == ["ngram", "grammar", "assistant", "none"]
