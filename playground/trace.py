@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -169,6 +169,16 @@ class PassTime:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a pass of a model computes and reads: `values` of weights that are multiplied, of which an embedding is
+    none, in so many `products` of a matrix; and the keys and values (`cache`) that it keeps of each token."""
+
+    values: int
+    products: int
+    cache: int
+
+
+@dataclass(frozen=True)
 class Environment:
     """The machine and software that a lane ran on: enough to know which other times its times compare with.
 
@@ -178,8 +188,10 @@ class Environment:
     empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
     second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
     "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
-    nothing was compiled. `obeyed`, `not_obeyed`: entries of the target's generation_config.json, other than sampling
-    settings, that the lane follows or not; None where a server decodes, which has its own, and in older traces.
+    nothing was compiled. `shapes`: of the target, and of the drafter or, in a suite, of each lane's by its label; none
+    of a mixture of experts, a server or in older traces. `obeyed`, `not_obeyed`: entries of the target's
+    generation_config.json, other than sampling settings, that the lane follows or not; None where a server decodes,
+    which has its own, and in older traces.
     """
 
     versions: dict[str, str]
@@ -197,6 +209,7 @@ class Environment:
     compile_s: float | None = None
     obeyed: dict[str, Any] | None = None
     not_obeyed: dict[str, Any] | None = None
+    shapes: dict[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The commands `history` and `report`, for past runs and result files, and `pairs` and `drafters`, which list
-choices."""
+"""The commands `history`, `report` and `forecast`, for past runs and result files, and `pairs` and `drafters`, which
+list choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands.arguments import check_writable, read, write
+from playground.commands.arguments import DEFAULT, check_writable, positive, read, write
 from playground.errors import PlaygroundError, check
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
@@ -22,6 +22,7 @@ import sys
 
 from playground.drafting_methods import METHODS, TARGETS, help_for
 
+FORMATS = ("float32", "bfloat16", "float16", "fp8", "int8", "int4")
 FORMS = (".json", ".csv", ".html", ".md")
 
 
@@ -66,6 +67,25 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.set_defaults(command=_report)
     report.add_argument("file", type=Path, help="what `--json` wrote, or a suite's record")
     report.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write")
+
+    forecast = commands.add_parser(
+        "forecast",
+        help="what would a drafter that was measured here gain on other hardware?",
+        description="From a result's acceptance by position and the shapes of its models: the expected speed-up on "
+        "hardware that you do not own, as a band, by lookahead, batch and context.",
+    )
+    forecast.set_defaults(command=_forecast)
+    forecast.add_argument("result", metavar="RESULT", help=either)
+    forecast.add_argument(
+        "--hardware", nargs="+", default=["h100"], metavar="NAME", help=f"of presets/hardware.yaml {DEFAULT}"
+    )
+    forecast.add_argument(
+        "--batch", nargs="+", type=positive, default=[1, 8, 32, 128], metavar="N", help="texts decoded together"
+    )
+    forecast.add_argument(
+        "--context", nargs="+", type=positive, default=[512, 4096, 32768], metavar="N", help="tokens of each"
+    )
+    forecast.add_argument("--format", choices=FORMATS, default="bfloat16", help=f"of the weights {DEFAULT}")
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -115,6 +135,15 @@ def _report(options: argparse.Namespace) -> None:
 
     check_writable(options.out)
     write(options.out, report.file(_opened(options.file), ".html"))
+
+
+def _forecast(options: argparse.Namespace) -> None:
+    from playground.theory.forecast import hardware
+    from playground.views import forecast, report
+
+    devices = [hardware(name) for name in options.hardware]
+    found = forecast.of(_named(options.result), devices, options.format, options.batch, options.context)
+    print(report.text(found))
 
 
 def _history() -> History:

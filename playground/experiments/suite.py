@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from playground import metrics
@@ -25,7 +25,7 @@ from playground.lane import Lane, Request, label
 from playground.metrics import Timed
 from playground.ranked import ratio
 from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of
-from playground.trace import Trace
+from playground.trace import Environment, Trace
 
 
 def run(
@@ -69,7 +69,7 @@ def run(
         return None
     _warm_up(in_turn, questions, backends, watch)
     beside = tuple(lane for name, lane in in_turn.items() if name != STANDARD)
-    header = Header(baseline, beside, tuple(questions), runs, seed, backends[baseline.backend].describe(baseline))
+    header = Header(baseline, beside, tuple(questions), runs, seed, _environment(baseline, beside, backends))
     done = {result.question: result for result in record.begin(header)} if record else {}
     left = [number for number in range(len(questions)) if number not in done]
     started = time.monotonic()
@@ -138,6 +138,13 @@ def _load(lanes: dict[str, Lane], backends: Mapping[str, Backend], watch: Watch,
                 raise
             watch.emit(LaneSkipped(lane, str(error), list(lanes).index(name)))
             del lanes[name]
+
+
+def _environment(baseline: Lane, lanes: Sequence[Lane], backends: Mapping[str, Backend]) -> Environment:
+    """Returns the baseline's environment, with the shapes of the drafters of all lanes by their labels."""
+    found = backends[baseline.backend].describe(baseline)
+    drafters = {label(lane): backends[lane.backend].describe(lane).shapes.get("drafter") for lane in lanes}
+    return replace(found, shapes=found.shapes | {name: it for name, it in drafters.items() if it})
 
 
 def _warm_up(

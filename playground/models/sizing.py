@@ -7,6 +7,7 @@ otherwise take all memory.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -24,7 +25,7 @@ from playground.errors import check
 from playground.models.cpu.packed import PackedLinear
 from playground.models.fetch.files import ModelFiles
 from playground.tensor_header import header
-from playground.trace import Experts
+from playground.trace import Experts, Shape
 
 
 def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
@@ -32,6 +33,23 @@ def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
     twice."""
     shared = set() if beside is None else _bytes_held(beside).keys()
     return sum(size for at, size in _bytes_held(model).items() if at not in shared)
+
+
+def shape(model: nn.Module) -> Shape | None:
+    """Counts what a pass of a model or a drafter multiplies; None for a mixture of experts, of which a pass reads some
+    only. A drafter's own keys and values, of a layer or two, are left out."""
+    if expert_layers(model):
+        return None
+    heads = (getattr(model, name, None) for name in ("head", "lm_head", "_target_head"))
+    parts = [*model.modules(), *itertools.islice((it for it in heads if isinstance(it, nn.Module)), 1)]
+    sizes = {id(it): int(it.in_features) * int(it.out_features) for it in parts if hasattr(it, "in_features")}  # type: ignore[arg-type]
+    products, cache = len(sizes), 0
+    if isinstance(model, PreTrainedModel):
+        config = model.config.get_text_config(decoder=True)
+        products = PRODUCTS * config.num_hidden_layers + 1  # some runners join those of one input
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        cache = 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or 1) * width
+    return Shape(sum(sizes.values()), products, cache)
 
 
 def experts(model: PreTrainedModel) -> Experts | None:
@@ -96,6 +114,7 @@ def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
     return found
 
 
+PRODUCTS = 7  # of a layer: query, key, value, output, gate, up, down
 CONFIG_BYTES = 4_000_000
 COUNTS = re.compile(r"(layers?|blocks?|experts?|heads?|groups|labels|depth|steps)$")  # keys whose values are counts
 MOST = 2048
