@@ -69,7 +69,7 @@ def test_a_copied_link_opens_the_page_as_it_was_and_runs_nothing(visit):
     advanced(page)
     assert page.get_by_label("number input for Temperature").input_value() == "0.5"
     assert page.get_by_label("number input for Max new tokens").input_value() == "24"
-    assert page.locator("#drafter input").input_value() == "Assistant model"
+    assert page.locator("#drafter input").input_value().startswith("Assistant model")
     page.locator("#status", has_text="Press Run").wait_for()  # nothing is run by itself
     assert page.locator("#verdict").is_hidden() and page.locator(".tokens .tok").count() == 0, (
         "nor is another run shown"

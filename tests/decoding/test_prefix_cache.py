@@ -106,18 +106,19 @@ def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
 @pytest.mark.parametrize("kind", ["eagle3", "peagle", "dspark", "dflash2", "domino", "jetspec", "medusa"])
 @pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters_go_on_too(tmp_path, kind, way):
+    model = DEEP if "eagle" in kind else MODEL
     write = {
-        "eagle3": lambda folder: write_head(folder, DEEP, range(V), **LAYOUTS["safeai"]),
-        "peagle": lambda folder: write_peagle(folder, DEEP),
-        "dspark": lambda folder: write_block(folder, DEEP, kind="dspark", markov="gated", confidence="markov"),
-        "dflash2": lambda folder: write_block(folder, DEEP, kind="dflash2"),
-        "domino": lambda folder: write_block(folder, DEEP, layout="z-lab", kind="domino"),
-        "jetspec": lambda folder: write_block(folder, DEEP, layout="z-lab", kind="jetspec"),
-        "medusa": lambda folder: medusa_folder(folder, medusa_heads(DEEP)),
+        "eagle3": lambda folder: write_head(folder, model, range(V), **LAYOUTS["safeai"]),
+        "peagle": lambda folder: write_peagle(folder, model),
+        "dspark": lambda folder: write_block(folder, model, kind="dspark", markov="gated", confidence="markov"),
+        "dflash2": lambda folder: write_block(folder, model, kind="dflash2"),
+        "domino": lambda folder: write_block(folder, model, layout="z-lab", kind="domino"),
+        "jetspec": lambda folder: write_block(folder, model, layout="z-lab", kind="jetspec"),
+        "medusa": lambda folder: medusa_folder(folder, medusa_heads(model)),
     }[kind]
     load = resolve_name(METHODS[kind].loader)
-    target = LoadedModel(DEEP, NumberTokenizer(), "tiny", "made here")
-    goes_on(DEEP, over(load(write(tmp_path / kind), target, lambda step: None).network, way))
+    target = LoadedModel(model, NumberTokenizer(), "tiny", "made here")
+    goes_on(model, over(load(write(tmp_path / kind), target, lambda step: None).network, way))
 
 
 def test_a_pard_model_goes_on_too():
@@ -187,7 +188,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
     """Asserts that the next turn on the caches of the first is the next turn from the start, greedy and sampled: the
     first turn leaves nothing of its request. `new`: makes a target's runner. Another lane runs `between` the turns."""
     kept_tokens = drafted = 0
-    for i, first in enumerate(prompts(3)[1:]):  # of five tokens and of one
+    for i, first in enumerate(prompts(4)[1:]):  # of five tokens, and two of one
         temperature = i % 2 * 0.9
         target = new(model)
         drafter = new_drafter(target)
@@ -208,7 +209,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
         assert drafts(again) == drafts(expected)
         assert target.passes - fed == len(again)
         kept_tokens, drafted = kept_tokens + held, drafted + sum(map(len, drafts(again)))
-    assert kept_tokens > 25 and (drafted > 5 or not drafts_at_all)
+    assert kept_tokens > 35 and (drafted > 5 or not drafts_at_all)
 
 
 def test_an_adaptive_drafter_learns_anew_in_each_turn():
