@@ -116,7 +116,7 @@ def _show(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     from playground.views import compared
 
-    sentences, table = compared.side_by_side(*(_named(name) for name in (options.first, options.second)))
+    sentences, table = compared.side_by_side(*(named(name) for name in (options.first, options.second)))
     print("\n".join([*sentences, "", table.text()]))
 
 
@@ -134,7 +134,7 @@ def _report(options: argparse.Namespace) -> None:
     from playground.views import report
 
     check_writable(options.out)
-    write(options.out, report.file(_opened(options.file), ".html"))
+    write(options.out, report.file(opened_file(options.file), ".html"))
 
 
 def _forecast(options: argparse.Namespace) -> None:
@@ -142,7 +142,7 @@ def _forecast(options: argparse.Namespace) -> None:
     from playground.views import forecast, report
 
     devices = [hardware(name) for name in options.hardware]
-    found = forecast.of(_named(options.result), devices, options.format, options.batch, options.context)
+    found = forecast.of(named(options.result), devices, options.format, options.batch, options.context)
     print(report.text(found))
 
 
@@ -158,8 +158,8 @@ def _kept(history: History, name: str) -> Result | Comparison:
     return opened(history, name)
 
 
-def _opened(path: Path) -> Result | Comparison:
-    """Reads a result file or a record."""
+def opened_file(path: Path) -> Result | Comparison:
+    """Reads a result file, or what a suite wrote of itself while it ran."""
     from playground import export, results
     from playground.experiments import record, suite
 
@@ -177,9 +177,9 @@ def _opened(path: Path) -> Result | Comparison:
     return export.from_json(data) if comparison else results.from_json(data)
 
 
-def _named(name: str) -> Result | Comparison:
+def named(name: str) -> Result | Comparison:
     """Returns a result by its id in the history or by its file."""
-    return _opened(Path(name)) if Path(name).is_file() else _kept(_history(), name)
+    return opened_file(Path(name)) if Path(name).is_file() else _kept(_history(), name)
 
 
 def add_listings(commands: argparse._SubParsersAction) -> None:

@@ -25,7 +25,7 @@ from playground.lane import Lane, Request, label
 from playground.metrics import Timed
 from playground.ranked import ratio
 from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of
-from playground.trace import Environment, Trace
+from playground.trace import Comparison, Environment, Trace
 
 
 def run(
@@ -126,6 +126,29 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
         seed=header.seed,
         counted="all",
     )
+
+
+def of_comparison(comparison: Comparison) -> SuiteResult:
+    """Returns a comparison as a suite of one prompt, of the passes in which every lane ran to its end.
+
+    Raises:
+        PlaygroundError: there is no such pass.
+    """
+    names = [trace.lane.name for trace in comparison.lanes]
+    whole = [
+        {trace.lane.name: trace for trace in traces}
+        for traces in (comparison.lanes, *comparison.repeats)
+        if len(traces) == len(names) and all(trace.finish != "stopped" for trace in traces)
+    ]
+    check(bool(whole), "A lane of this comparison was stopped. Let all lanes end.")
+    runs = {name: [traces[name] for traces in whole] for name in names}
+    base, lanes = comparison.standard, tuple(trace.lane for trace in comparison.others)
+    of = {STANDARD: runs[comparison.baseline]} | {label(lane): runs[lane.name] for lane in lanes}
+    rows = tuple(row(0, 1, "", name, each, of[STANDARD]) for name, each in of.items())
+    header = Header(base.lane, lanes, (Question("", base.request),), len(whole), 0, base.environment)
+    result = suite_result(header, [QuestionResult(0, rows)])
+    assert result
+    return result
 
 
 def _load(lanes: dict[str, Lane], backends: Mapping[str, Backend], watch: Watch, skip: bool) -> None:

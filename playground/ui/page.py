@@ -21,6 +21,7 @@ from playground.presets import Pair, Prompt
 from playground.progress import Progress
 from playground.ui import panels, rooms
 from playground.ui import past as history_tab
+from playground.ui import records as records_tab
 from playground.ui import rooms as docs
 from playground.ui import serve as servers_tab
 from playground.ui.compare import api, tab
@@ -119,6 +120,8 @@ def build(
         servers_tab.build(page, access, own_servers, events.turns)
         _begin(page, "history", access)
         history_tab.build(page, past, access)
+        _begin(page, rooms.RECORDS_PAGE, access)
+        records_tab.build(page, access)
         _begin(page, rooms.DOCS, access)
         docs.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)

@@ -1,4 +1,4 @@
-"""The four rooms of the page with the links between them, and the documentation page.
+"""The five rooms of the page with the links between them, and the documentation page.
 
 A room has one or more pages, each with an address. The documentation is README.md and the files of docs/, one at a
 time.
@@ -19,9 +19,10 @@ from playground.presets import DOCUMENTS
 from playground.ui.wiring import PRIVATE
 
 TITLE = "Speculative Decoding Playground"
-TRY, BEST, SERVE, HISTORY = "Try", "Best drafter", "Serve", "History"
+TRY, BEST, SERVE, HISTORY, RECORDS = "Try", "Best drafter", "Serve", "History", "Records"
 HOME = "./"
 BEST_PAGE = "best"  # of the kinds that share it
+RECORDS_PAGE = "records"
 DOCS = "docs"  # a page outside the rooms
 
 
@@ -43,6 +44,7 @@ def rooms() -> dict[str, tuple[Place, ...]]:
         BEST: (Place(BEST_PAGE, BEST), *best),
         SERVE: (Place("servers", "Servers"), *serve),
         HISTORY: (Place("history", "All runs"),),
+        RECORDS: (Place(RECORDS_PAGE, RECORDS),),
     }
 
 

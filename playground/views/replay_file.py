@@ -45,15 +45,16 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
         trace=scripts.embedded(export.to_json(comparison)),
     )
     title = f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"
-    return _framed(title, body, f"{scripts.bundle('shared.js')}.shared();")
+    return framed(title, body, f"{scripts.bundle('shared.js')}.shared();")
 
 
 def in_chat() -> str:
     """Return the page for clients of MCP Apps. It holds no run: it asks the client for one, by messages."""
-    return _framed(TITLE, _template("chat.html").template, f"{scripts.bundle('chat.js')}.chat();")
+    return framed(TITLE, _template("chat.html").template, f"{scripts.bundle('chat.js')}.chat();")
 
 
-def _framed(title: str, body: str, script: str) -> str:
+def framed(title: str, body: str, script: str) -> str:
+    """Return a page that opens without a server. `body`: HTML. `script`: what runs at its end."""
     styles = "\n".join(path.read_text(encoding="utf-8") for path in scripts.styles())
     return _template("frame.html").substitute(title=escape(title), body=body, styles=styles, script=script)
 

@@ -1,0 +1,40 @@
+// The page Records: filters and sorts the rows that Python wrote, in which all words are escaped.
+
+const NUMBERS = ["speedup", "length"]; // with the largest first, as are dates
+
+/** @import { Component } from "./types.d.ts" */
+
+/** @param {Component<string>} component */
+export function room({ element, props, watch }) {
+  const show = () => {
+    /** @type {HTMLElement} */ (element.firstElementChild).innerHTML = props.value;
+    records({ element });
+  };
+  watch("value", show);
+  show();
+}
+
+/** @param {{ element: HTMLElement }} page */
+export function records({ element }) {
+  const list = element.querySelector(".list");
+  if (!list) return;
+  const rows = /** @type {HTMLElement[]} */ ([...list.querySelectorAll(".record")]);
+  const chosen = [...element.querySelectorAll("select")];
+  const found = /** @type {HTMLElement} */ (element.querySelector(".found"));
+
+  function show() {
+    const filters = chosen.filter((select) => select.name !== "sort" && select.value);
+    const by = chosen.find((select) => select.name === "sort")?.value ?? "speedup";
+    const of = (/** @type {HTMLElement} */ row) => row.dataset[by] ?? "";
+    for (const row of rows) row.hidden = filters.some((select) => row.dataset[select.name] !== select.value);
+    const number = NUMBERS.includes(by);
+    const up = (/** @type {HTMLElement} */ a, /** @type {HTMLElement} */ b) =>
+      number ? Number(of(b)) - Number(of(a)) : of(a).localeCompare(of(b));
+    list?.append(...[...rows].sort(by === "created" ? (a, b) => up(b, a) : up));
+    const shown = rows.filter((row) => !row.hidden).length;
+    found.textContent = `${shown} of ${rows.length} rows`;
+  }
+
+  for (const select of chosen) select.addEventListener("change", show);
+  show();
+}

@@ -1,0 +1,130 @@
+"""A record holds what its result holds, its sums are checked, and a stranger's words stay words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from playground.commands import main
+from playground.errors import PlaygroundError
+from playground.experiments.suite import of_comparison
+from playground.results import STANDARD, SuiteResult, record, to_json
+from playground.views import records
+from tests.ui import fakes
+
+RUN = fakes.comparison(tokens=12)
+
+
+def suite() -> SuiteResult:
+    return of_comparison(replace(RUN, repeats=(RUN.lanes, RUN.lanes)))
+
+
+def test_a_record_is_read_as_it_was_written_and_holds_no_prompt():
+    made = record.of(suite(), suite="mine")
+    assert record.read(record.text(made)) == made
+    lane, base = made.lanes[0], made.baseline
+    assert lane.speedup == pytest.approx(base.seconds / base.tokens * lane.times.tokens / lane.times.seconds)
+    assert made.runs == 3 and lane.counts.positions and sum(it.accepted for it in lane.counts.positions) > 0
+    asked = RUN.standard.request.prompt
+    assert asked not in record.text(made) and asked in record.text(record.of(suite(), prompts=True))
+
+
+WRONG = {
+    "speedup": (lambda lane: lane.update(speedup=9.0, interval=None), "times make"),
+    "interval": (lambda lane: lane.update(interval=[90, 91]), "does not hold the speed-up"),
+    "position": (lambda lane: lane["counts"]["positions"][0].update(accepted=99), "positions add up"),
+    "accepted": (lambda lane: lane["counts"].update(accepted=99), "drafted"),
+    "tokens": (lambda lane: lane["counts"].update(passes=0), "do not make"),
+    "identical": (lambda lane: lane.update(identical=2), "2 outputs are identical, of 1"),
+    "times": (lambda lane: lane.pop("times"), "needs times"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_sum_is_refused_in_a_sentence(name):
+    edit, said = WRONG[name]
+    data = json.loads(record.text(record.of(suite())))
+    edit(data["lanes"][0])
+    with pytest.raises(PlaygroundError, match=said):
+        record.read(json.dumps(data), "x.json")
+
+
+def test_a_lossy_lane_makes_no_record():
+    found = suite()
+    lossy = replace(found.lanes[0], name="lossy", rule="typical")
+    with pytest.raises(PlaygroundError, match="is not exact"):
+        record.of(replace(found, lanes=(lossy,)))
+
+
+def test_a_server_is_named_without_its_address_and_a_folder_without_its_path():
+    found = suite()
+    lane = replace(found.lanes[0], name="vLLM: ngram", target="/home/me/model", backend="vLLM at http://10.0.0.1:8000")
+    rows = tuple(replace(it, lane="vLLM: ngram") if it.lane != STANDARD else it for it in found.rows)
+    made = record.of(replace(found, lanes=(lane,), rows=rows))
+    assert (made.engine, made.target) == ("vLLM", "model")
+    assert "10.0.0.1" not in record.text(made) and "/home" not in record.text(made)
+
+
+def test_every_shipped_record_is_valid_and_published_ones_name_their_source():
+    found = record.load()
+    assert len(found) > 10
+    assert {it.source for it in found.values()} == {"measured", "published"}
+    assert all(it.url and not it.baseline for it in found.values() if it.source == "published")
+
+
+def test_the_terminal_makes_checks_and_submits(tmp_path, monkeypatch, capsys):
+    result, made = tmp_path / "suite.json", tmp_path / "My Run.json"
+    result.write_text(json.dumps(to_json(suite())))
+    main(["record", "make", str(result), "-o", str(made), "--note", "a busy *machine*"])
+    main(["record", "check", str(made)])
+    assert "the sums agree" in capsys.readouterr().out
+    monkeypatch.setattr(record, "RECORDS", tmp_path / "records")
+    (tmp_path / "records").mkdir()
+    main(["record", "submit", str(made)])
+    assert (tmp_path / "records" / "my-run.json").read_bytes() == made.read_bytes()
+    printed = capsys.readouterr().out
+    assert "Record: " in printed and "| target |" in printed and r"a busy \*machine\*" in printed
+    with pytest.raises(SystemExit):
+        main(["record", "submit", str(made)])
+    assert "is there already" in capsys.readouterr().err
+    page = tmp_path / "records.html"
+    main(["record", "page", "--html", str(page), "--folder", str(tmp_path / "records")])
+    assert "records/my-run.json" in page.read_text()
+
+
+def test_on_a_space_a_record_becomes_a_pull_request_of_a_dataset(tmp_path, monkeypatch, capsys):
+    made, asked = tmp_path / "run.json", {}
+    made.write_text(record.text(record.of(suite())))
+
+    def upload(self, **given):
+        asked.update(given)
+        return SimpleNamespace(pr_url="https://huggingface.co/datasets/me/records/discussions/1")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_file", upload)
+    monkeypatch.setenv("PLAYGROUND_RECORDS", "me/records")
+    main(["record", "submit", str(made)])
+    assert asked["repo_id"] == "me/records" and asked["repo_type"] == "dataset" and asked["create_pr"]
+    assert asked["path_in_repo"] == "records/run.json"
+    assert record.read(asked["path_or_fileobj"]) == record.read(made.read_bytes())
+    assert "discussions/1" in capsys.readouterr().out
+
+    def refuse(self, **given):
+        raise OSError("no token")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_file", refuse)
+    with pytest.raises(SystemExit):
+        main(["record", "submit", str(made)])
+    assert "did not take the record (no token)" in capsys.readouterr().err
+
+
+def test_words_of_strangers_are_escaped():
+    bad = "<img src=x onerror=alert(1)>"
+    made = record.of(suite())
+    lane = replace(made.lanes[0], name=bad)
+    shown = records.html({bad: replace(made, target=bad, hardware=bad, suite=bad, note=bad, engine=bad, lanes=(lane,))})
+    assert "<img" not in shown and "&lt;img" in shown
+    with pytest.raises(PlaygroundError, match="https://"):
+        replace(made, url="javascript:alert(1)")
