@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from playground.drafting_methods import METHODS
-from playground.format import UNKNOWN, count, number, percent, ratio
+from playground.format import UNKNOWN, count, number, percent, ratio, span
 from playground.results.record import Drafted, Record
 from playground.views import scripts
 from playground.views.replay_file import framed
@@ -21,7 +21,6 @@ EMPTY = "There is no record here yet. `playground record make` makes one of a re
 FILTERS = {"target": "Model", "drafter": "Drafter", "hardware": "Hardware", "source": "Source"}
 SORTS = {"speedup": "speed-up", "length": "tokens a pass", "target": "model", "drafter": "drafter",
          "hardware": "hardware", "created": "date"}  # fmt: skip
-WIDEST = 6.0  # the speed-up at a bar's end
 
 
 def table(records: Mapping[str, Record]) -> Table:
@@ -60,7 +59,8 @@ def html(records: Mapping[str, Record]) -> str:
     found = [_keys(it, lane) for _, it, lane in rows]
     filters = "".join(_select(key, label, sorted({keys[key] for keys in found})) for key, label in FILTERS.items())
     sorts = "".join(f'<option value="{key}">{label}</option>' for key, label in SORTS.items())
-    shown = "".join(_row(*row, keys) for row, keys in zip(rows, found, strict=True))
+    widest = max(max((lane.speedup, *(lane.interval or ()))) for _, _, lane in rows)
+    shown = "".join(_row(*row, keys, widest) for row, keys in zip(rows, found, strict=True))
     return (
         f'<div class="sift">{filters}<label>Sort by <select name="sort">{sorts}</select></label></div>'
         f'<p class="found" aria-live="polite">{count(len(rows), "row")}</p><div class="list">{shown}</div>'
@@ -85,25 +85,26 @@ def _select(key: str, label: str, values: list[str]) -> str:
     return f'<label>{label} <select name="{key}"><option value="">all</option>{options}</select></label>'
 
 
-def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str]) -> str:
+def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str], widest: float) -> str:
     published = it.source == "published"
     data = "".join(f' data-{key}="{escape(value)}"' for key, value in keys.items())
     where = " · ".join(filter(None, [it.hardware, it.dtype, it.suite]))
+    between = span(*lane.interval) if lane.interval else ""
     mark = f" <em>{PUBLISHED}</em>" if published else ""
     return (
         f'<details class="record{" published" * published}"{data}><summary>'
-        f'<span class="who"><b>{escape(lane.name)}</b> {escape(it.target)}{mark}</span>'
-        f'<span class="where">{escape(where)}</span>{_bar(lane)}'
-        f'<span class="figure">{escape(ratio(lane.speedup, lane.interval))}</span>'
+        f'<span class="who"><b>{escape(lane.name)}</b> on {escape(it.target)}{mark}</span>'
+        f'<span class="where">{escape(where)}</span>{_bar(lane, widest)}'
+        f'<span class="figure">{ratio(lane.speedup)} <small>{between}</small></span>'
         f'<span class="length">{number(lane.length)} <small>tokens a pass</small></span>'
         f"</summary>{_inside(name, it, lane)}</details>"
     )
 
 
-def _bar(lane: Drafted) -> str:
-    """Return the interval as a bar with a mark at the speed-up, and a line at 1."""
+def _bar(lane: Drafted, widest: float) -> str:
+    """Return the interval as a bar with a mark at the speed-up, and a line at 1. `widest`: the speed-up at its end."""
     low, high = lane.interval or (lane.speedup, lane.speedup)
-    left, right, at, one = (100 * min(value / WIDEST, 1) for value in (low, high, lane.speedup, 1))
+    left, right, at, one = (100 * min(value / widest, 1) for value in (low, high, lane.speedup, 1))
     return (
         f'<span class="bar" aria-hidden="true"><s style="left:{one:.1f}%"></s>'
         f'<i style="left:{left:.1f}%;width:{right - left:.1f}%"></i><u style="left:{at:.1f}%"></u></span>'

@@ -1,0 +1,28 @@
+"""The room of records in a real browser: it filters, sorts, and opens what is behind a row."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.axe import violations
+
+pytestmark = pytest.mark.browser
+
+
+def test_records_are_filtered_sorted_and_opened(visit, url):
+    page = visit(390, theme="dark")
+    page.goto(f"{url}records?__theme=dark")
+    rows = page.locator("#records .record:visible")
+    rows.first.wait_for()
+    every = rows.count()
+    speeds = [float(row.get_attribute("data-speedup")) for row in rows.all()]
+    assert speeds == sorted(speeds, reverse=True)
+    page.get_by_label("Source").select_option("measured")
+    assert 0 < rows.count() < every and page.locator("#records .published:visible").count() == 0
+    page.get_by_label("Sort by").select_option("drafter")
+    drafters = [row.get_attribute("data-drafter") for row in rows.all()]
+    assert drafters == sorted(drafters, key=str.casefold)
+    rows.first.click()
+    assert rows.first.get_by_text("Spec-Bench").first.is_visible() and rows.first.get_by_text("seed 0").is_visible()
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
