@@ -93,12 +93,9 @@ def _lay_out(models: Models) -> dict[str, Component]:
                 controls.suite_choices(), value="examples", label="Examples", info="every lane answers all"
             )
             made["log"] = gr.File(
-                label="Conversations as JSON or JSON lines, of OpenAI's messages or in ShareGPT's form",
-                file_types=[".json", ".jsonl"], visible=False, height=90,
-            )  # fmt: skip
-            made["file"] = gr.File(
-                label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90
+                label="Conversations: .json or .jsonl", file_types=[".json", ".jsonl"], visible=False, height=132
             )
+            made["file"] = gr.File(label="Prompts: .jsonl, .csv …", file_types=FORMS, visible=False, height=132)
         made["pair"] = controls.pair_menu(models)
         made["depth"] = gr.Radio(
             [(label, name) for name, label in DEPTHS.items()], value="quick", label="How sure?", elem_id="depth"
