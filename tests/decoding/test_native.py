@@ -10,17 +10,23 @@ from itertools import product
 import pytest
 import torch
 
+from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.mtp import Eagle3Branches, TrainedBranches
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.lookahead import Measured
+from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerLayer, EagerRunner
 from playground.decoding.runners.native import CHUNK, NativeLayerRunner, NativeRunner
+from playground.decoding.text import Detokenizer
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.mtp import MtpLayer, one_layer
-from tests.decoding.fakes import GREEDY
+from tests.decoding.fakes import GREEDY, NumberTokenizer
+from tests.decoding.real import ids_of
 from tests.engine import FAMILIES, small, stored
 from tests.selection import selected
 
@@ -257,6 +263,29 @@ def test_a_draft_in_one_call_is_that_of_torch(models, kind, way):
         torch.testing.assert_close(logits[:, own:], others[:, own:], rtol=0, atol=0.1)
     again = proposed(model, network, way, NativeRunner, threads=2)
     assert all(torch.equal(one, two) for (_, one), (_, two) in zip(native, again, strict=True))
+
+
+@pytest.mark.parametrize("way", ["chain", "tree", "eagle3", "lookup"])
+@pytest.mark.parametrize("kind", ["Q4_1", "bfloat16"])
+def test_greedy_texts_are_the_same_in_every_format_whatever_is_drafted(models, kind, way):
+    model, prompt = models[kind], random.Random(4).choices(range(300), k=20)
+
+    def written(way: str) -> tuple[list[int], bool]:
+        target = runner_of(model)
+        costs = lambda tokens: 1 + tokens / 1000  # noqa: E731
+        if way in ("none", "lookup"):
+            drafter = NgramDrafter() if way == "lookup" else NoDrafter()
+        else:
+            network = network_of("eagle3" if way == "eagle3" else "mtp", model)
+            branches = (Eagle3Branches if way == "eagle3" else TrainedBranches)(network, target)
+            tree = way == "tree"
+            drafter = TreeDrafter(branches, 12, (), 4, costs) if tree else ChainDrafter(branches, 300, (), costs)
+        shown = Detokenizer(NumberTokenizer(), prompt)
+        rounds = [*decode(target, drafter, Measured(4, costs), GREEDY, shown, prompt, 40, ())]
+        return ids_of(rounds), any(round_.drafted for round_ in rounds)
+
+    plain, _ = written("none")
+    assert written(way) == (plain, True)
 
 
 @pytest.mark.parametrize("kind", ["mtp", "eagle3"])
