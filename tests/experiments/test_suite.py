@@ -22,6 +22,8 @@ from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.ranked import ratio
 from playground.results import STANDARD, Failure, Row
+from playground.theory.forecast import hardware
+from playground.views import forecast, report
 from playground.views.suite import by_category, by_prompt, findings, setting
 
 GREEDY = {"max_new_tokens": 12}
@@ -114,6 +116,21 @@ def test_every_prompt_goes_through_every_lane_and_the_table_holds_all(tiny_folde
     assert [[row[0] for row in by_category(result).rows].count(name) for name in names] == [3, 3]
     told = [event for event in events if isinstance(event, PromptDone)]
     assert [(event.number, event.total, list(event.speedups)) for event in told] == [(n, 2, names) for n in (1, 2)]
+
+
+def test_a_finished_suite_holds_what_a_forecast_for_other_hardware_takes(tiny_folder, tmp_path):
+    pair = custom_pair(str(tiny_folder), str(tiny_folder))
+    lanes = [assisted_lane(pair, "assistant", 2, policy="constant")]
+    asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa", "rag"]), None, GREEDY)
+    result = results.from_json(json.loads(json.dumps(results.to_json(run(pair, lanes, asked)))))
+    target, drafter = (result.environment.shapes[name] for name in ("target", "assistant 2"))
+    assert target == drafter, "they are the same model"
+    assert target.cache == 2 * 2 * 2 * 8 and target.products == 15
+    here, *elsewhere = forecast.table(result).rows
+    assert here[:3] == ("Assistant model (2 ahead)", "this machine", "2")
+    assert [row[2] for row in elsewhere] == ["0"] * len(elsewhere), "a drafter as large as the target never pays"
+    said = report.text(forecast.of(result, [hardware("h100")], "bfloat16", [1, 8], [512]))
+    assert "no lookahead up to 2 is expected to pay" in said and "Check on " in said and "Assumed: " in said
 
 
 def test_every_row_can_be_computed_again_from_its_trace(tiny_folder, tmp_path):
