@@ -150,7 +150,7 @@ def test_captured_passes_go_on_over_a_cache_that_grew_between_the_turns(way):
 
     def grown():
         for static in statics.values():
-            static.room += 100
+            static.room += 150
 
     goes_on(MODEL, drafting(way, new), new=new, between=grown)
     assert statics[MODEL].cache.cursor.length > 512 and statics[MODEL].graphs.seconds
@@ -209,7 +209,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
         assert drafts(again) == drafts(expected)
         assert target.passes - fed == len(again)
         kept_tokens, drafted = kept_tokens + held, drafted + sum(map(len, drafts(again)))
-    assert kept_tokens > 35 and (drafted > 5 or not drafts_at_all)
+    assert kept_tokens > 25 and (drafted > 5 or not drafts_at_all)
 
 
 def test_an_adaptive_drafter_learns_anew_in_each_turn():
