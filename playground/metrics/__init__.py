@@ -29,6 +29,7 @@ from playground.metrics.drafts import (
     add_positions,
     both_rules,
     calibration,
+    first_of_chance,
     out_of_context,
     positions,
     ranks,

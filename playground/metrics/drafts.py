@@ -13,6 +13,8 @@ from pydantic import AliasChoices, Field
 
 from playground.trace import DraftToken, Round, Trace, once
 
+JUDGED = 20  # first draft tokens that are enough to suspect a drafter
+
 
 @dataclass(frozen=True)
 class PositionAcceptance:
@@ -51,6 +53,17 @@ def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[Posit
         for i, count in enumerate((position.drafted, position.reached, position.accepted)):
             total[i] += count
     return [PositionAcceptance(at, *sums[at]) for at in sorted(sums)]
+
+
+def first_of_chance(trace: Trace) -> tuple[int, int] | None:
+    """Return how many first draft tokens were accepted, and of how many, where that is no larger a share than the
+    output's most frequent token has, so that always drafting this token would do as well. None where it is larger, or
+    in fewer than `JUDGED` drafts."""
+    first = next((it for it in acceptance_by_position(trace.rounds) if it.position == 1), None)
+    if first is None or first.reached < JUDGED:
+        return None
+    ((_, most),) = Counter(token.id for token in trace.tokens).most_common(1)
+    return (first.accepted, first.reached) if first.accepted / first.reached <= most / len(trace.tokens) else None
 
 
 def out_of_context(rounds: Sequence[Round]) -> bool:

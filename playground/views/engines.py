@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from playground import metrics
+from playground import __version__, metrics
 from playground.drafting_methods import METHODS
 from playground.lane import LOCAL, Lane, Request, label, names, preset_of
 from playground.metrics.load import pays
@@ -129,15 +130,32 @@ def first(found: Sequence[Settings]) -> Settings | None:
 def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None) -> list[Settings]:
     """Return the settings of `of_ranked` for this lane and then the others, the fastest first. The list is empty for a
     lane that drafts nothing, is lossy or has drawn verdicts, for one whose drafter has too short a context for the
-    text, and for a server's, which is already deployed."""
+    text, and for a server's, which is already deployed. For a trained drafter that is accepted no more often than by
+    chance it is the command that examines it."""
     if lane.drafter == "none" or lane.backend != LOCAL or lane.forced_rates or lane.rule != "exact":
         return []
     ranked = [it for it in metrics.ranked(comparison) if not metrics.out_of_context(it.ours.rounds)]
     found = {it.ours.lane: headline.speedup(it) for it in ranked}
     if lane not in found:
         return []
+    trace = metrics.measured(comparison, lane.name).ours
+    kind = METHODS[lane.drafter]
+    if kind.drafts_with and kind.weights != "layers" and (chance := metrics.first_of_chance(trace)):
+        return [_examined(lane, *chance)]
     able = [it for it in found if it.backend == LOCAL and not it.forced_rates and it.drafter != "none"]
     return of_ranked({it: found[it] for it in (lane, *able)}, method, comparison.standard.request)
+
+
+def _examined(lane: Lane, accepted: int, drafted: int) -> Settings:
+    """Return the command that examines a lane's drafter. `accepted`, `drafted`: its first draft tokens."""
+    pair = preset_of(lane, _presets())
+    of = ["--pair", pair.name] if pair else ["--target", lane.target, "--assistant", str(lane.assistant)]
+    command = shlex.join(["python", "-m", "playground", "doctor", *of, "--drafter", lane.drafter])
+    note = (
+        f"{accepted} of {drafted} first draft tokens were accepted, no more than chance gives. Before you deploy it, "
+        "find out whether the drafter is broken, mismatched or read wrongly."
+    )
+    return Settings("a terminal", f"version {__version__}", "shell", command, note)
 
 
 @cache

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from transformers.generation import GenerationMixin
 
 from playground.drafting_methods import METHODS
 from playground.lane import Lane, Request
+from playground.trace import Comparison
 from playground.views import engines
+from tests.examples import drafted_round, plain_round, trace
 
 # From the help of vLLM 0.32, SGLang 0.5.23 and mlx-lm, and TensorRT-LLM's documentation.
 VLLM = {
@@ -192,3 +195,13 @@ def test_the_starters_own_drafters_say_that_no_engine_reads_them():
     assert "\n" not in "".join(it.note for it in engines.settings(Lane("x", "a\nb", "ngram")))
     assert all(not it.text and "playground" in it.note for it in engines.settings(lane))
     assert "SmolLM2" in engines.text(engines.settings(Lane("x", "starter", "ngram")))
+
+
+@pytest.mark.parametrize(("accepted", "examined"), [(0, True), (3, False)])
+def test_a_drafter_that_is_right_by_chance_is_to_be_examined_before_it_is_deployed(accepted, examined):
+    rounds = [drafted_round([900, 901], accepted=int(i < accepted), own=i, start_s=0.3 * i) for i in range(25)]
+    base = trace([plain_round(i, start_s=0.1 * i) for i in range(25)])
+    lane = Lane("EAGLE-3", "t", "eagle3", "owner/drafter", lookahead=2)
+    (first, *_) = engines.of_comparison(Comparison((base, replace(trace(rounds), lane=lane))), lane)
+    assert (" doctor --target t --assistant owner/drafter --drafter eagle3" in first.text) == examined
+    assert ("vllm" in first.text) != examined
