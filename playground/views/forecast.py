@@ -239,8 +239,8 @@ def _assumed(devices: Sequence[Hardware]) -> str:
     from_ = ", ".join(f"{it.title}: {it.source}" for it in devices)
     return (
         f"Assumed: passes reach {low:.0%} to {high:.0%} of the memory's peak and {least:.0%} to {most:.0%} of the "
-        "arithmetic's, acceptance depends on neither batch, context nor format, all texts of a batch are as long, and "
-        f"the prefill is left out. Peaks: {from_}."
+        "arithmetic's, acceptance depends on neither batch, context nor format, all texts of a batch are as long, the "
+        f"prefill and attention's own arithmetic are left out. Peaks: {from_}."
     )
 
 
