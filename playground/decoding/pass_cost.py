@@ -7,7 +7,6 @@ decoding of one sequence, is measured by a copy.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ WIDE = (128, 264)  # for trees that are larger than the largest of SIZES
 LEAST = (1, 16, 64, 1, 16)  # always timed; the most important ones twice, since other load can slow a pass
 TEXT = 16  # tokens in the cache before each pass
 ROUNDS, SECONDS = 8, 2.0  # passes of each size; none is started after so many seconds
+TRIES = 3  # measurements that other load disturbed
 STEADY = 1.1  # the two quickest passes of a size differ by less where no other load disturbed it
 
 
@@ -77,8 +77,8 @@ def sizes_for(target: Runner, most: int) -> tuple[int, ...]:
 
 
 def cost_of(model: LoadedModel, runners: Runners, target: Runner, most: int = max(SIZES)) -> PassCost:
-    """Returns the cost of the target's passes. They are timed once for each way to run it, and again the next time
-    where other load disturbed them.
+    """Returns the cost of the target's passes. They are timed once for each way to run it, and where other load
+    disturbed them again the next times, TRIES in all: the quickest whole measurement counts, or the first quiet one.
 
     Args:
         target: a runner of the model.
@@ -86,13 +86,13 @@ def cost_of(model: LoadedModel, runners: Runners, target: Runner, most: int = ma
     """
     how = runners.describe(model)
     known = model.pass_times.get(how, ())
-    if not known or how in model.unsteady or known[-1].tokens < max(sizes_for(target, most)):
+    narrow = not known or known[-1].tokens < max(sizes_for(target, most))
+    tries = 0 if narrow else model.disturbed.get(how, TRIES)
+    if tries < TRIES:
         timed, steady = time_passes(runners(model), most)
-        quickest = {time.tokens: time.seconds for time in known}
-        model.pass_times[how] = tuple(
-            PassTime(time.tokens, min(time.seconds, quickest.get(time.tokens, math.inf))) for time in timed
-        )
-        (model.unsteady.discard if steady else model.unsteady.add)(how)
+        if narrow or steady or timed[0].seconds < known[0].seconds:
+            model.pass_times[how] = timed
+        model.disturbed[how] = TRIES if steady else tries + 1
     return PassCost(model.pass_times[how], target.computed)
 
 

@@ -139,7 +139,8 @@ class LoadedModel:
     Attributes:
         name: a short name for people.
         weights: the source of the bytes, in one line.
-        pass_times: the measured times of its passes, by `Runners.describe`; `unsteady` names those to measure again.
+        pass_times: the measured times of its passes, by `Runners.describe`.
+        disturbed: how many times other load disturbed that measurement.
         proofs: the results of `decoding.parity_check`, by the runner that was checked.
         static: the buffers and graphs of its static runners, by their use.
         grammars: the grammars that `decoding.grammar` compiled for its tokenizer.
@@ -151,7 +152,7 @@ class LoadedModel:
     name: str
     weights: str
     pass_times: dict[str, tuple[PassTime, ...]] = field(default_factory=dict)
-    unsteady: set[str] = field(default_factory=set)
+    disturbed: dict[str, int] = field(default_factory=dict)
     proofs: dict[str, Any] = field(default_factory=dict)
     static: dict[str, Any] = field(default_factory=dict)
     grammars: dict[str, Any] = field(default_factory=dict)
