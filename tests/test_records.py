@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from playground import __version__
 from playground.commands import main
 from playground.errors import PlaygroundError
 from playground.experiments.suite import of_comparison
+from playground.lane import label
+from playground.presets import SHIPPED
 from playground.results import STANDARD, SuiteResult, record, to_json
 from playground.views import records
 from tests.ui import fakes
@@ -68,6 +72,17 @@ def test_a_server_is_named_without_its_address_and_a_folder_without_its_path():
     assert "10.0.0.1" not in record.text(made) and "/home" not in record.text(made)
 
 
+def test_a_shipped_drafter_of_this_release_has_the_hash_of_its_weights():
+    found = suite()
+    lane = replace(found.lanes[0], drafter="mtp", assistant="starter-mtp")
+    rows = tuple(replace(it, lane=label(lane)) if it.lane != STANDARD else it for it in found.rows)
+    now = replace(found.environment, versions={"playground": __version__})
+    of = replace(found, lanes=(lane,), rows=rows, environment=now)
+    known = hashlib.sha256((SHIPPED / "starter-mtp" / "weights.safetensors.gz").read_bytes()).hexdigest()
+    assert known.startswith(record.of(of).lanes[0].weights)
+    assert record.of(replace(of, environment=found.environment)).lanes[0].weights is None
+
+
 def test_every_shipped_record_is_valid_and_published_ones_name_their_source():
     found = record.load()
     assert len(found) > 10
@@ -81,7 +96,10 @@ def test_the_terminal_makes_checks_and_submits(tmp_path, monkeypatch, capsys):
     main(["record", "make", str(result), "-o", str(made), "--note", "a busy *machine*"])
     main(["record", "check", str(made)])
     assert "the sums agree" in capsys.readouterr().out
-    monkeypatch.setattr(record, "RECORDS", tmp_path / "records")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["record", "submit", str(made)])
+    assert "There is no folder records/ here" in capsys.readouterr().err
     (tmp_path / "records").mkdir()
     main(["record", "submit", str(made)])
     assert (tmp_path / "records" / "my-run.json").read_bytes() == made.read_bytes()

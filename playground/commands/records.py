@@ -89,8 +89,10 @@ def _submit(options: argparse.Namespace) -> None:
     if options.dataset:
         print(f"Opened {_upload(found, name, options.dataset, title, body)}")
         return
-    path = record.RECORDS / f"{name}.json"
-    check(not path.exists(), f"records/{path.name} is there already. Give the file another name.")
+    folder = Path("records")
+    check(folder.is_dir(), "There is no folder records/ here. Go to a checkout of the playground, or name a --dataset.")
+    path = folder / f"{name}.json"
+    check(not path.exists(), f"{path} is there already. Give the file another name.")
     check_writable(path)
     write(path, record.text(found).rstrip())
     print(f"Wrote {path}. Commit it, and open a pull request with this text:\n\n{title}\n\n{body}")

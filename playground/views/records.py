@@ -136,7 +136,12 @@ def _inside(name: str, it: Record, lane: Drafted) -> str:
 
 def _positions(lane: Drafted) -> str:
     rows = [
-        (str(at.position), f"{at.drafted:,}", f"{at.accepted:,}", percent(at.accepted / (at.reached or 1)))
+        (
+            str(at.position),
+            f"{at.drafted:,}",
+            f"{at.accepted:,}",
+            percent(at.accepted / at.reached if at.reached else None),
+        )
         for at in (lane.counts.positions if lane.counts else ())
     ]
     columns = ("position", "drafted", "accepted", "if reached")
