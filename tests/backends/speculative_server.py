@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from tests.backends.stand_in import listed
 from tests.tiny import small_llama
 
-Fault = Literal["", "draft's p", "no residual", "temperature twice", "top-p after"]
+Fault = Literal["", "draft's p", "no residual", "temperature twice", "top-p after", "greedy drafts"]
 Logprobs = Literal["raw", "processed", "rounded", "wrong", "none"]
 AHEAD = 3
 Step = tuple[list[int], int]  # its tokens, and how many were drafted
@@ -109,7 +109,7 @@ class Speculative:
         return _drawn(rng, _law(self.target[last], how))
 
     def _step(self, rng: np.random.Generator, last: int, how: Any) -> Step:
-        fault = self.fault if how.temperature else ""
+        fault = self.fault if bool(how.temperature) != (self.fault == "greedy drafts") else ""
         judged = how
         if fault == "temperature twice":
             judged = SimpleNamespace(**{**vars(how), "temperature": how.temperature**2})
@@ -119,7 +119,9 @@ class Speculative:
         for _ in range(AHEAD):
             q, p = _law(self.drafter[last], judged), _law(self.target[last], judged)
             x = _drawn(rng, q)
-            if fault != "draft's p" and rng.random() >= p[x] / q[x]:
+            if fault == "greedy drafts":  # a drafter that is wrong, and believed
+                x = int(np.argsort(-self.drafter[last])[1])
+            elif fault != "draft's p" and rng.random() >= p[x] / q[x]:
                 left = p if fault == "no residual" else np.maximum(p - q, 0)
                 law = _nucleus(left / left.sum(), how.top_p if fault == "top-p after" else 1.0)
                 return [*tokens, _drawn(rng, law)], AHEAD

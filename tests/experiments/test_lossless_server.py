@@ -78,6 +78,14 @@ def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
     assert view.headline(result).startswith("NOT lossless: llama-server: draft-simple")
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_greedy_output_that_is_the_drafter_s_is_a_fault_and_no_tie(alone, checked, tiny_tokenizer):
+    baseline = None if alone else Speculative(tiny_tokenizer, drafts=False)
+    check = only(checked(Speculative(tiny_tokenizer, "greedy drafts"), baseline, draws=64))
+    assert not check.passed and len(check.faults) == check.outputs == 2
+    assert all(each.judged and each.near_tie.margin > 0.01 for each in check.differing)
+
+
 @pytest.mark.parametrize("logprobs", ["processed", "rounded", "wrong"])
 def test_what_log_probabilities_are_is_told_apart_from_what_is_sampled(logprobs, checked, tiny_tokenizer):
     exact, biased = (checked(Speculative(tiny_tokenizer, fault, logprobs)) for fault in ("", "draft's p"))
