@@ -47,4 +47,4 @@ def test_the_guide_s_kind_has_a_command_an_entry_in_the_history_a_tab_and_an_end
     blocks = page.build(fakes.Store(), fakes.PAIRS, fakes.PAIR, ())
     assert "noise" in {it.api_name for it in blocks.fns.values()}
     assert "noise" in [path for path, *_ in blocks.pages]
-    assert 'href="noise"' in rooms.markup("suite")
+    assert 'href="noise"' in rooms.markup(rooms.BEST_PAGE)
