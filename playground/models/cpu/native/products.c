@@ -183,6 +183,7 @@ OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int toke
     const uint8_t *w = m->data;
     int side_by_side = in->slots - token % in->slots;
     if (m->kind == BFLOAT16 || m->kind == FLOAT16) {
+        if (LANES == 16 && n > TILE) n = 4; /* of many tokens, those whose values stay in the L1 cache */
         if (n > side_by_side) n = side_by_side;
         w += (int64_t)group * m->columns * GROUP * 2;
         if (m->kind == BFLOAT16) OF_TOKENS(tile_of_halves, BFLOAT16, w, in, token, out, stride)
