@@ -269,13 +269,13 @@ def _drafted(lane: Lane, result: SuiteResult) -> Drafted:
 
 def _counts(rows: Sequence[Row]) -> DraftCounts | None:
     """Return the sums; None where a server does not report one."""
-    sums = []
+    sums = {}
     for name in ("tokens", "passes", "drafted", "accepted"):
         known = [getattr(row, name) for row in rows]
         if None in known:
             return None
-        sums.append(sum(known))
-    return DraftCounts(*sums, tuple(metrics.add_positions(row.positions for row in rows)))
+        sums[name] = sum(known)
+    return DraftCounts(**sums, positions=tuple(metrics.add_positions(row.positions for row in rows)))
 
 
 def _times(rows: Sequence[Row]) -> Times:
