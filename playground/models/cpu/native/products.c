@@ -191,7 +191,7 @@ OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int toke
     }
     w += group * blocks * (m->kind == FOUR ? FOUR_BYTES : EIGHT_BYTES);
 #if LANES == 16
-    if (in->amx && n > 1) return tile_with_amx(m->kind, w, in, token, n, out, stride);
+    if (in->amx && wide && n > 1) return tile_with_amx(m->kind, w, in, token, n, out, stride);
 #endif
     if (n > side_by_side) n = side_by_side;
     if (m->kind == FOUR) OF_TOKENS(tile_of_blocks, FOUR, wide, w, in, token, out, stride)
