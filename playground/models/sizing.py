@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
-from transformers import Cache, PreTrainedModel
+from transformers import Cache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import check
 from playground.models.cpu.packed import PackedLinear
@@ -47,9 +47,14 @@ def shape(model: nn.Module) -> Shape | None:
     if isinstance(model, PreTrainedModel):
         config = model.config.get_text_config(decoder=True)
         products = PRODUCTS * config.num_hidden_layers + 1  # some runners join those of one input
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        cache = 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or 1) * width
+        cache = sum(map(_entry, getattr(config, "per_layer_config", None) or [config] * config.num_hidden_layers))
     return Shape(sum(sizes.values()), products, cache)
+
+
+def _entry(config: PretrainedConfig) -> int:
+    """Returns how many numbers a layer keeps of a token. `config`: the layer's own, where layers differ."""
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * (getattr(config, "num_key_value_heads", None) or 1) * width
 
 
 def experts(model: PreTrainedModel) -> Experts | None:

@@ -199,7 +199,9 @@ def test_the_clock_stops_while_a_round_is_annotated_and_policies_see_the_roll_ba
     monkeypatch.setattr(target, "forward", ticks.taking(2.0, target.forward))
     monkeypatch.setattr(target, "commit", ticks.taking(4.0, target.commit))
     monkeypatch.setattr(drafter, "commit", ticks.taking(8.0, drafter.commit))
-    monkeypatch.setattr(lookahead, "update", lambda *round_: seen.append(round_))
+    monkeypatch.setattr(
+        lookahead, "update", lambda draft, path, *times: seen.append((len(draft.ids), len(path), *times))
+    )
     rounds = rounds_of(target, drafter, lookahead=lookahead, max_new_tokens=3)
     times = [(r.start_s, r.draft_s, r.verify_s, r.end_s, r.commit_s, r.annotate_s) for r in rounds[:2]]
     assert times == [(0, 1, 2, 3, 12, 100), (15, 1, 2, 18, 12, 100)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -208,7 +209,9 @@ def test_of_a_long_text_layers_with_a_window_read_little(
 
 
 @pytest.mark.parametrize("window", [WINDOW, 600])
-def test_a_kernel_that_ignores_the_window_is_not_used(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+def test_a_kernel_that_ignores_the_window_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, window: int
+) -> None:
     pytest.importorskip("triton")
     from playground.models.cuda import attention
     from tests.models.test_cuda_kernels import attended
@@ -220,6 +223,7 @@ def test_a_kernel_that_ignores_the_window_is_not_used(monkeypatch: pytest.Monkey
     chosen = []
     for kernel in (attended, lambda *args: attended(*args[:-1])):
         monkeypatch.setattr(attention, "split_attention", kernel)
+        monkeypatch.setenv("PLAYGROUND_CACHE", str(tmp_path / str(len(chosen))))  # else the choice is kept
         static = StaticModel(model, Graphs("as it is", None))
         with torch.inference_mode():
             static.prepare(0, 1200, 8)
