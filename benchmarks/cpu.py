@@ -33,7 +33,7 @@ from playground.commands.arguments import add_settings, check_writable, positive
 from playground.decoding.pass_cost import bandwidth, time_passes
 from playground.experiments.events import Watch
 from playground.experiments.race import Race
-from playground.format import number
+from playground.format import count, number
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.cpu.threads import most_threads
 from playground.models.fetch import starter
@@ -230,7 +230,7 @@ def _servers(ends: ExitStack, say: Callable[[str], None]) -> Iterator[tuple[str,
         say(f"starting llama.cpp with {threads} threads")
         server = start_llama(gguf, lambda step: None, slots=1, context=CONTEXT, threads=threads)
         ends.callback(server.stop)
-        yield f"llama.cpp, {threads} thread{'s'[: threads > 1]}", server
+        yield f"llama.cpp, {count(threads, 'thread')}", server
 
 
 def _llama(server: Running, ids: Sequence[int], tokens: int) -> float:

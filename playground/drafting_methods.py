@@ -52,6 +52,7 @@ class DraftingMethod:
         branches: of a network, a reference to `branches(network, target) -> Branches`, which grows both chains and
             trees with it; of a model that can do so, one to `branches(setup) -> Branches`.
         tree: whether it drafts a tree; without `weights` of its own, with those of any method that has `branches`.
+        parallel: whether one pass of its network gives a whole draft.
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
         part: where another method's weights are published under the same config, a pattern found in the name of a
             tensor that only this one's have.
@@ -69,6 +70,7 @@ class DraftingMethod:
     check: str = ""
     branches: str = ""
     tree: bool = False
+    parallel: bool = False
     published: Mapping[str, str] = field(default_factory=dict)
     part: str = ""
     help: str = ""
@@ -205,6 +207,7 @@ ALL = (
         paper="Hui et al. 2026, P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
         loader="eagle3:load_peagle",
         branches="parallel:PEagleBranches",
+        parallel=True,
         published={"architectures": "Eagle3|PEagle", "speculators_model_type": "^(eagle3|peagle)$"},
         part=r"^(model\.)?mask_hidden$",
     ),
@@ -216,6 +219,7 @@ ALL = (
         paper="DeepSeek-AI 2026, DSpark",
         loader="dspark:load_dspark",
         branches="walked:WalkedBranches",
+        parallel=True,
         published={"architectures": "DSpark|DFlash(?!2)", "speculators_model_type": "^(dflash|dspark)$"},
         part=r"^(markov|confidence)_head\.",
     ),
@@ -227,6 +231,7 @@ ALL = (
         paper="z-lab 2026, DFlash 2",
         loader="dflash2:load_dflash2",
         branches="walked:WalkedBranches",
+        parallel=True,
         published={"architectures": "DFlash2", "speculators_model_type": "^dflash2$"},
     ),
     _network(
@@ -237,6 +242,7 @@ ALL = (
         paper="Huang et al. 2026, Domino",
         loader="domino:load_domino",
         branches="walked:WalkedBranches",
+        parallel=True,
         published={"architectures": "DFlash(?!2)|Domino"},
         part=r"^(prefix_gru|embed_proj)\.",
     ),
@@ -262,6 +268,7 @@ ALL = (
         paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
         loader="dflash:load_dflash",
         branches="parallel:DFlashBranches",
+        parallel=True,
         published={
             "architectures": "DFlash(?!2)|DSpark|MuseGlimmerAssistantModel",
             "speculators_model_type": "^(dflash|dspark)$",
@@ -285,6 +292,7 @@ ALL = (
         paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
         loader="trained:load_trained",
         branches="parallel:HeadsBranches",
+        parallel=True,
         published={"kind": "^heads$"},
     ),
     _network(
@@ -295,6 +303,7 @@ ALL = (
         paper="Cai et al. 2024, Medusa",
         loader="heads:load_medusa",
         branches="parallel:MedusaBranches",
+        parallel=True,
         published={"medusa_num_heads": ""},
     ),
     DraftingMethod(
@@ -307,6 +316,7 @@ ALL = (
         weights="model",
         check="playground.models.networks.made_for:check_pard",
         branches=f"{DRAFTERS}.parallel:branches",
+        parallel=True,
         published={"pard_token": "", "spd_type": "(?i)^pard"},
     ),
     DraftingMethod(

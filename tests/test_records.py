@@ -34,6 +34,9 @@ def test_a_record_is_read_as_it_was_written_and_holds_no_prompt():
     assert made.runs == 3 and lane.counts.positions and sum(it.accepted for it in lane.counts.positions) > 0
     asked = RUN.standard.request.prompt
     assert asked not in record.text(made) and asked in record.text(record.of(suite(), prompts=True))
+    written = {"system": "be a pirate", "stop_strings": "my secret", "regex": "a+", "template": "who=me"}
+    texts = record.text(record.of(replace(suite(), request=replace(suite().request, **written))))
+    assert not any(words in texts for words in written.values())
 
 
 WRONG = {

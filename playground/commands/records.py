@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from playground.commands.arguments import check_writable, read, write
 from playground.errors import PlaygroundError, check
+from playground.format import count
 
 if TYPE_CHECKING:  # numpy would slow every command down
     from playground.results.record import Record
@@ -104,7 +105,7 @@ def request_text(record: Record) -> tuple[str, str]:
     from playground.views.table import escaped
 
     title = f"Record: {record.target} on {record.hardware}"
-    runs = f"{record.runs} run{'s' * (record.runs != 1)} each" if record.runs else "published, not measured"
+    runs = f"{count(record.runs, 'run')} each" if record.runs else "published, not measured"
     about = [record.engine, record.dtype, record.suite, runs, record.created, record.note, record.url]
     said = "; ".join(escaped(str(it)) for it in about if it)
     return " ".join(title.split()), f"{said}\n\n{records.table({'record': record}).markdown()}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -111,12 +112,8 @@ class Measured(Constant):
         for parent, q in zip(draft.parents, _chances(draft), strict=True):
             chances.append(chances[parent + 1] * min(1.0, trust * q))
         best = sorted(range(len(draft.ids)), key=lambda i: -chances[i + 1])  # each comes after its parent
-        rate, kept, tokens, most = self._rate, 0, 0.0, -self._rate
-        for n, i in enumerate(best, 1):
-            tokens += chances[i + 1]
-            worth = tokens - rate * self._cost(n + 1)
-            if worth > most:
-                kept, most = n, worth
+        rate = self._rate
+        kept = worthwhile((chances[i + 1] for i in best), lambda tokens: rate * self._cost(tokens))
         return draft.only(sorted(best[:kept]))
 
     def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
@@ -179,6 +176,13 @@ class Measured(Constant):
 
 
 MOST_SURE = 0.9  # the highest threshold: a surer drafter is hardly ever wrong
+
+
+def worthwhile(chances: Iterable[float], cost: Callable[[int], float]) -> int:
+    """Returns for how many of the tokens, of which each is accepted with its chance, the sum of chances exceeds the
+    cost of the pass by most. `cost`: of a pass over a number of tokens, in tokens."""
+    tokens = list(accumulate(chances, initial=0.0))
+    return max(range(len(tokens)), key=lambda n: tokens[n] - cost(n + 1))
 
 
 def _chances(draft: Draft) -> Sequence[float]:

@@ -217,7 +217,7 @@ class Turns:
             end.cancel()  # its event loop may be closed before the run ends
 
     def _left(self, turn: Turn, session: str) -> None:
-        """This session does not read the run any more. Without a reader it ends, or waits for its tab."""
+        """Records that a session does not read the run any more. Without a reader it ends, or waits for its tab."""
         if session not in turn.sessions:
             return
         turn.sessions.discard(session)

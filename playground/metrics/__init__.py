@@ -33,6 +33,7 @@ from playground.metrics.drafts import (
     out_of_context,
     positions,
     ranks,
+    wilson,
 )
 from playground.metrics.lane import (
     UNSTEADY,

@@ -55,6 +55,15 @@ def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[Posit
     return [PositionAcceptance(at, *sums[at]) for at in sorted(sums)]
 
 
+def wilson(accepted: int, n: int) -> tuple[float, float]:
+    """Return the 95 % interval of the chance with which tokens are accepted, of which `accepted` of `n` were (Wilson
+    1927)."""
+    from scipy import stats  # takes seconds
+
+    found = stats.binomtest(accepted, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
+
+
 def first_of_chance(trace: Trace) -> tuple[int, int] | None:
     """Return how many first draft tokens were accepted, and of how many, where that is no larger a share than the
     output's most frequent token has, so that always drafting this token would do as well. None where it is larger, or

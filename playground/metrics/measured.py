@@ -56,7 +56,7 @@ class Measured:
 
     @property
     def too_short(self) -> bool:
-        """Whether the lanes took turns once, with too few rounds for an interval."""
+        """Return whether the lanes took turns once, with too few rounds for an interval."""
         return self.interval is None and self.ours.schedule == "by turns" and self.ours is not self.base
 
     @property

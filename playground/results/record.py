@@ -18,17 +18,16 @@ from typing import Any, Literal
 
 from playground import ROOT, __version__, metrics, validation
 from playground.errors import PlaygroundError, check
+from playground.format import count
 from playground.lane import LOCAL, Lane, Request, label, names, verified_by
 from playground.metrics import PositionAcceptance, Timed
 from playground.presets import SHIPPED
 from playground.results import STANDARD as BASELINE
 from playground.results import Interval, Row, SuiteResult
-from playground.settings import AnswerSettings, DraftSettings
+from playground.settings import SETTINGS, AnswerSettings, DraftSettings
 
 RECORDS = ROOT / "records"
 SCHEMA = 1
-PLAIN = (str, int, float, bool)
-TEXTS = ("system", "json_schema", "regex", "grammar", "tools", "template", "stop")  # settings that hold someone's text
 CLOSE = 1e-3  # by how much of itself a speed-up may differ from that of the times
 
 
@@ -230,7 +229,7 @@ def of(result: SuiteResult, *, suite: str = "", url: str = "", note: str = "", p
         target=_public(result.lanes[0].target),
         hardware=where.device_name or where.device or "unknown",
         engine=", ".join(engines),
-        suite=suite or f"{questions} prompt{'s' * (questions > 1)}",
+        suite=suite or count(questions, "prompt"),
         lanes=tuple(_drafted(lane, result) for lane in result.lanes),
         created=where.created[:10],
         versions=where.versions,
@@ -292,8 +291,9 @@ def _speeds(timed: Timed) -> list[float]:
 
 
 def _settings(of: Request | Lane, kind: type) -> dict[str, str | int | float | bool]:
-    found = {field.name: getattr(of, field.name) for field in fields(kind) if field.name not in TEXTS}
-    return {name: value for name, value in found.items() if isinstance(value, PLAIN) and value != ""}
+    """Return the settings that are numbers, switches or choices: others hold somebody's text."""
+    found = {field.name: getattr(of, field.name) for field in fields(kind)}
+    return {name: value for name, value in found.items() if isinstance(value, int | float) or SETTINGS[name].choices}
 
 
 def _digest(lane: Lane) -> str | None:

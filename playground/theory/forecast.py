@@ -12,12 +12,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import yaml
 
-from playground import ROOT
+from playground import ROOT, metrics
 from playground.errors import PlaygroundError
 from playground.theory.queueing import Band
 from playground.trace import Environment, Shape
@@ -86,11 +86,19 @@ class Drafts:
     def tokens(self, lookahead: int) -> Band:
         """Return the tokens per pass, with the product of the positions' 95 % intervals (Wilson 1927)."""
         total, chances = [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]
-        for reached, accepted in self.accepted[:lookahead]:
-            for i, each in enumerate((accepted / reached, *_wilson(accepted, reached)) if reached else (0.0, 0.0, 1.0)):
+        for conditional in self._conditional[:lookahead]:
+            for i, each in enumerate(conditional):
                 chances[i] *= each
                 total[i] += self.share * chances[i]
         return Band(*total)
+
+    @cached_property
+    def _conditional(self) -> list[tuple[float, float, float]]:
+        """The acceptance of each position if it is reached, with its interval."""
+        return [
+            (accepted / reached, *metrics.wilson(accepted, reached)) if reached else (0.0, 0.0, 1.0)
+            for reached, accepted in self.accepted
+        ]
 
 
 @dataclass(frozen=True)
@@ -192,13 +200,6 @@ def _cost(drafts: Drafts, at: Setting, lookahead: int, shares: Sequence[float]) 
     elif drafts.drafter:
         draft = lookahead * seconds(drafts.drafter, at, at.batch, shares)
     return 1 - drafts.share + drafts.share * (verify + draft) / plain
-
-
-def _wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    p, spread = successes / n, z * z / n
-    middle = (p + spread / 2) / (1 + spread)
-    margin = z * math.sqrt(p * (1 - p) / n + spread / (4 * n)) / (1 + spread)
-    return middle - margin, middle + margin
 
 
 def _device(name: str, it: dict[str, Any]) -> Hardware:

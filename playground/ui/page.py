@@ -96,14 +96,8 @@ def build(
     preload = Preload(load)
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         page.told, page.linked = access.told, partial(past.linked, "")
-        rooms.lay_out(rooms.HOME, public=access.public)
-        with gr.Row(elem_id="header"):
-            gr.HTML(f"<p>{TAGLINE}</p>")
-            model = gr.HTML(elem_id="model", apply_default_css=False)
-        for problem in problems or []:
-            gr.HTML(panels.status(access.told(problem), "error"), apply_default_css=False)
-        parts = tab.lay_out(pairs, default, examples, fits, access)
-        parts["model"] = model
+        model = _head(problems or [], access)
+        parts = tab.lay_out(pairs, default, examples, fits, access) | {"model": model}
         loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own_servers, access)
         tab.wire(page, parts, events, past, pairs, default, waiting, loaded)
         publish(page, events, past, pairs, waiting)
@@ -127,6 +121,17 @@ def build(
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = LOOKS_EVERY_S
     return page
+
+
+def _head(problems: Sequence[str], access: Access) -> gr.HTML:
+    """Lays out the top of the first page. Returns where the state of the model is shown."""
+    rooms.lay_out(rooms.HOME, public=access.public)
+    with gr.Row(elem_id="header"):
+        gr.HTML(f"<p>{TAGLINE}</p>")
+        model = gr.HTML(elem_id="model", apply_default_css=False)
+    for problem in problems:
+        gr.HTML(panels.status(access.told(problem), "error"), apply_default_css=False)
+    return model
 
 
 def _begin(page: gr.Blocks, path: str, access: Access) -> None:

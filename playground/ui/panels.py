@@ -197,8 +197,9 @@ def _entry(entry: Entry) -> str:
 
 
 def _name(entry: Entry) -> str:
-    pages = {COMPARE: "./"} | {name: kind.page for name, kind in KINDS.items()}
-    id_, page = escape(entry.id), pages.get(entry.kind, entry.kind)  # an earlier release may have had more kinds
+    kind = KINDS.get(entry.kind)  # an earlier release may have had more
+    page = "./" if entry.kind == COMPARE else kind.page if kind else entry.kind
+    id_ = escape(entry.id)
     return f'<a id="open-{id_}" href="{page}?id={id_}">{escape(entry.title)}</a>'
 
 

@@ -148,12 +148,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
-        clear = gr.Button("Delete all …", size="sm", elem_id="delete-all", min_width=110, scale=0)
-        with gr.Row(visible=False, elem_id="sure") as sure:
-            gr.HTML("<p>Delete all finished runs?</p>", apply_default_css=False)
-            really, keep = (
-                gr.Button(label, size="sm", min_width=110, scale=0) for label in ("Delete them", "Keep them")
-            )
+        delete_all = _delete_all()
     with gr.Row(elem_id="chosen"):
         compare = _button("Compare", "compare-entries")
         saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}
@@ -206,18 +201,25 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     gr.Timer(3).tick(rows, query, listed, **PRIVATE)
     search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
     after = [shown, listed, gone, undo]
-    outputs, updates = in_browser({"visible: false": [clear], "visible: true": [sure]})
-    clear.click(None, None, outputs, js=f"() => {updates}", **QUIET)
-    outputs, updates = in_browser({"visible: true": [clear], "visible: false": [sure]})
-    for answer in (really, keep):
-        answer.click(None, None, outputs, js=f"() => {updates}", **QUIET)
-    really.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
+    delete_all.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
     listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
     compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
     delete.click(delete_chosen, [*query, chosen], after, **PRIVATE)
     undo.click(bring_back, [*query, gone], after, **PRIVATE)
     for button, form in saves.items():
         download(button.click, partial(save, form), [owner, chosen], [saved, shown])
+
+
+def _delete_all() -> gr.Button:
+    """Lays out the button that deletes all runs, which asks first. Returns the one that says yes."""
+    clear = gr.Button("Delete all …", size="sm", elem_id="delete-all", min_width=110, scale=0)
+    with gr.Row(visible=False, elem_id="sure") as sure:
+        gr.HTML("<p>Delete all finished runs?</p>", apply_default_css=False)
+        really, keep = (gr.Button(label, size="sm", min_width=110, scale=0) for label in ("Delete them", "Keep them"))
+    for button, shown, hidden in ((clear, sure, clear), (really, clear, sure), (keep, clear, sure)):
+        outputs, updates = in_browser({"visible: false": [hidden], "visible: true": [shown]})
+        button.click(None, None, outputs, js=f"() => {updates}", **QUIET)
+    return really
 
 
 def _ids(pressed: gr.EventData) -> list[str]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from scipy import stats
 
 from playground import metrics, theory
 from playground.theory import BatchPoint, LoadPoint
@@ -125,9 +124,9 @@ def acceptance(trace: Trace) -> go.Figure:
 def _wilson(accepted: Sequence[int], totals: Sequence[int]) -> dict[str, Any]:
     """Return Wilson's 95 % intervals as error bars, in percent: long where few drafts were as long."""
     counts = list(zip(accepted, totals, strict=True))
-    found = [stats.binomtest(k, n).proportion_ci(method="wilson") if n else None for k, n in counts]
+    found = [metrics.wilson(k, n) if n else None for k, n in counts]
     shares = [100 * k / n if n else 0.0 for k, n in counts]
-    return error_bars(shares, [(100 * it.low, 100 * it.high) if it else None for it in found])
+    return error_bars(shares, [(100 * it[0], 100 * it[1]) if it else None for it in found])
 
 
 def error_bars(values: Sequence[float], intervals: Sequence[tuple[float, float] | None]) -> dict[str, Any]:

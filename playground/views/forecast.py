@@ -21,7 +21,6 @@ from playground.trace import Comparison, Environment, Shape
 from playground.views.report import Report
 from playground.views.table import Table
 
-PARALLEL = ("peagle", "dspark", "dflash", "dflash2", "domino", "heads", "medusa", "pard")  # a pass gives a whole draft
 NATIVE = ("mtp", "eagle3")  # drafted by the CPU engine
 
 
@@ -166,9 +165,8 @@ def _drafts(
     if not drafting or (METHODS[lane.drafter].weights and drafter is None):
         return []
     share, used = min(1.0, drafting / max(1, rounds)), drafted / drafting
-    kind = lane.drafter
-    eager = kind not in NATIVE
-    it = Drafts(name, accepted, share, used, shapes["target"], drafter, kind in PARALLEL, measured, eager)
+    parallel, eager = METHODS[lane.drafter].parallel, lane.drafter not in NATIVE
+    it = Drafts(name, accepted, share, used, shapes["target"], drafter, parallel, measured, eager)
     return [it] if it.most else []
 
 

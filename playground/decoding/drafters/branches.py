@@ -150,7 +150,7 @@ class ChainDrafter(BranchesDrafter):
         )
 
     def _ends(self, drafted: Sequence[tuple[int, float, float]], stop_below: float) -> bool:
-        """True where nothing is drafted after these tokens: after an end of text; where the chance to get there is
+        """Returns whether nothing is drafted after these tokens: after an end of text; where the chance to get there is
         below the cost of a further token; or after a q below `stop_below` if there is no confidence head."""
         if not drafted or drafted[-1][0] in self._eos_ids:
             return bool(drafted)

@@ -44,7 +44,7 @@ class Setup:
 
     @property
     def priced(self) -> list[PassCost]:
-        """The `cost` for the constructor of a chain, where the lane's policy goes by it; else nothing."""
+        """Returns the `cost` as arguments of a chain's constructor: none where the lane's policy does not go by it."""
         return [self.cost] if self.lane.policy == "auto" else []
 
     @property

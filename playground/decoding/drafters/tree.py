@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ from playground.decoding.drafters.branches import BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.drafters.hidden import DraftChoice, without
 from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.lookahead import worthwhile
 from playground.decoding.runners.native import Wanted
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
@@ -120,13 +120,6 @@ class TreeDrafter(BranchesDrafter):
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices].float()  # float32 holds every id below 2^24
         return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
-
-
-def worthwhile(chances: Iterable[float], cost: Callable[[int], float]) -> int:
-    """Returns for how many of the tokens, of which each is accepted with its chance, the sum of chances exceeds the
-    cost of the pass by most."""
-    tokens = list(accumulate(chances, initial=0.0))
-    return max(range(len(tokens)), key=lambda n: tokens[n] - cost(n + 1))
 
 
 def _continued(

@@ -127,7 +127,10 @@ class Lossless(OfPrompts):
         greedy = {name: _traces(result, name, range(first)) for name in names}
         sampled = {name: _traces(result, name, range(first, len(every))) for name in names}
         try:
-            checks = answers.checks(greedy, sampled, watch) if answers else _checks(greedy, sampled, backends, watch)
+            if answers:
+                checks = answers.checks(greedy, sampled, scored, watch)
+            else:
+                checks = _checks(greedy, sampled, backends, watch)
         except Stopped:
             return None
         return LosslessResult(
@@ -250,9 +253,14 @@ class _Answers:
         found = self.server.alone(ids, request) if ids else None
         return found is not None and bool(found.best)
 
-    def checks(self, greedy: Mapping[str, Traces], sampled: Mapping[str, Traces], watch: Watch) -> list[LaneCheck]:
-        """Checks the lane's answers. `greedy`, `sampled`: by the name of the lane; those of STANDARD alone where the
-        lane is compared with itself.
+    def checks(
+        self, greedy: Mapping[str, Traces], sampled: Mapping[str, Traces], has_logprobs: bool, watch: Watch
+    ) -> list[LaneCheck]:
+        """Checks the lane's answers.
+
+        Args:
+            greedy, sampled: by the name of the lane; those of STANDARD alone where the lane is compared with itself.
+            has_logprobs: what `scored` returned.
 
         Raises:
             Stopped: it was stopped.
@@ -267,9 +275,8 @@ class _Answers:
             done += 1
             return trace
 
-        first = next(iter(greedy[name].values()))
         test, law, scored = None, None, list[metrics.Scored]()
-        if self.scored(first.request):
+        if has_logprobs:
             scored = [each for trace in sampled[name].values() for each in self._scored(step(trace))]
             asked = next(iter(sampled[name].values())).request
             test = metrics.server_test(scored, asked.temperature, asked.top_p)
