@@ -20,8 +20,8 @@ from playground.commands.servers import add_model_name
 from playground.errors import check
 from playground.experiments import questions
 from playground.experiments.events import Progress, Watch
+from playground.experiments.journal import append_traces
 from playground.experiments.race import decode
-from playground.experiments.record import append_traces
 from playground.format import UNKNOWN, number, percent
 from playground.lane import LOCAL, Lane, assisted_lane
 from playground.models.store import ModelStore

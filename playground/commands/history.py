@@ -161,11 +161,11 @@ def _kept(history: History, name: str) -> Result | Comparison:
 def opened_file(path: Path) -> Result | Comparison:
     """Reads a result file, or what a suite wrote of itself while it ran."""
     from playground import export, results
-    from playground.experiments import record, suite
+    from playground.experiments import journal, suite
 
     text = read(path)
-    if text.startswith(record.HEAD.decode()):
-        result = suite.suite_result(*record.read(path))
+    if text.startswith(journal.HEAD.decode()):
+        result = suite.suite_result(*journal.read(path))
         if result is None:
             raise PlaygroundError(f"{path} holds no prompt that has ended.")
         return result

@@ -18,9 +18,9 @@ from playground import metrics
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments.events import LaneSkipped, Progress, PromptDone, Watch
+from playground.experiments.journal import Header, Journal
 from playground.experiments.questions import Question
 from playground.experiments.race import Race
-from playground.experiments.record import Header, Record
 from playground.lane import Lane, Request, label
 from playground.metrics import Timed
 from playground.ranked import ratio
@@ -38,7 +38,7 @@ def run(
     runs: int = 1,
     seed: int = 0,
     skip: bool = False,
-    record: Record | None = None,
+    record: Journal | None = None,
     called: Callable[[int, int], str] = lambda number, total: f"Prompt {number + 1} of {total}",
 ) -> SuiteResult | None:
     """Runs the questions through all lanes. Once it is stopped it ends within one round and returns the result of the
@@ -56,8 +56,8 @@ def run(
         record: takes each question as it ends. Questions of the same suite that it already holds are not run again.
 
     Raises:
-        PlaygroundError: two lanes have one label; a model or server is not available; the record is another suite's, or
-            cannot be written.
+        PlaygroundError: two lanes have one label; a model or server is not available; the journal is another
+            suite's, or cannot be written.
     """
     in_turn, names = {STANDARD: baseline} | {label(lane): lane for lane in lanes}, names_of(lanes)
     check(len(in_turn) == 1 + len(lanes), "Two lanes of the suite have the same settings. Leave one of them out.")

@@ -198,8 +198,9 @@ def _sglang(wanted: Wanted) -> tuple[str, str]:
         "eagle3": f" --speculative-algorithm EAGLE3{model}{steps}",
         "mtp": f" --speculative-algorithm EAGLE{steps}",
         "dflash": f" --speculative-algorithm DFLASH{model}",
+        "domino": f" --speculative-algorithm DFLASH{model}",  # since 0.5.20; sglang 36899, 37069
     }
-    if wanted.method not in ways or (wanted.tree and wanted.method == "dflash"):
+    if wanted.method not in ways or (wanted.tree and "DFLASH" in ways[wanted.method]):
         raise CannotError(f"SGLang does not draft so with {METHODS[wanted.method].label}.")
     note = "SGLang grows a tree by a fixed width per step: measure again." if wanted.tree else ""
     block = " --speculative-use-block-verification" if _in_blocks(wanted) and wanted.method in SGLANG_BLOCKS else ""

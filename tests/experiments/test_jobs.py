@@ -21,6 +21,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import history as histories
 from playground.experiments.events import PromptDone
 from playground.experiments.history import COMPARE, History
+from playground.experiments.journal import Journal
 from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.suite import Suite
 from playground.experiments.kinds.sweep import Sweep
@@ -28,7 +29,6 @@ from playground.experiments.kinds.traffic import KIND as TRAFFIC
 from playground.experiments.kinds.traffic import TrafficOptions
 from playground.experiments.questions import Question
 from playground.experiments.race import Race
-from playground.experiments.record import Record
 from playground.experiments.session import WAITING, Run, Session, opened
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
@@ -190,8 +190,8 @@ def test_a_full_disk_is_told_though_the_history_cannot_be_written_either(history
             raise self._unwritten(OSError(28, "No space left on device"))
         write(self, line)
 
-    write = Record._write
-    monkeypatch.setattr(Record, "_write", full)
+    write = Journal._write
+    monkeypatch.setattr(Journal, "_write", full)
     jobs = jobs_of(history)
     name = jobs.start(work, "mine")
     ended(jobs, name)

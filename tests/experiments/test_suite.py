@@ -10,12 +10,11 @@ from benchmarks.parts import BenchResult
 from playground import metrics, results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments import record as records
-from playground.experiments import suite
+from playground.experiments import journal, suite
 from playground.experiments.events import LaneSkipped, PromptDone, Watch
+from playground.experiments.journal import Journal
 from playground.experiments.questions import Question, load
 from playground.experiments.race import Race
-from playground.experiments.record import Record
 from playground.experiments.suite import summarise
 from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
@@ -301,30 +300,30 @@ def test_a_suite_goes_on_where_its_record_ends(tiny_folder, tmp_path):
         Question("qa", Request("a" * 300)),
     ]
     watch = Watch(lambda event: watch.stop() if is_done(event) else None)
-    run(pair, lanes, asked, watch, record=Record(path))
+    run(pair, lanes, asked, watch, record=Journal(path))
     path.write_bytes(path.read_bytes() + b'{"question": 1, "rows": [{"ques')  # a crash in the middle of a line
-    assert [result.question for result in records.read(path)[1]] == [0]
+    assert [result.question for result in journal.read(path)[1]] == [0]
     events = []
-    result = run(pair, lanes, asked, Watch(events.append), record=Record(path))
+    result = run(pair, lanes, asked, Watch(events.append), record=Journal(path))
     told = [event for event in events if is_done(event)]
     assert [(event.number, event.total) for event in told] == [(2, 4), (3, 4), (4, 4)]
     assert told[-1].left_s == 0 < told[0].left_s
     assert [row.question for row in result.rows] == [0, 0, 1, 1, 2, 2] and len(result.failures) == 1
-    assert suite.suite_result(*records.read(path)) == replace(result, environment=records.read(path)[0].environment)
+    assert suite.suite_result(*journal.read(path)) == replace(result, environment=journal.read(path)[0].environment)
     with pytest.raises(PlaygroundError, match="another suite"):
-        run(pair, lanes, asked[:2], record=Record(path))
+        run(pair, lanes, asked[:2], record=Journal(path))
 
 
 def test_a_record_whose_first_line_was_not_finished_begins_anew_and_another_file_is_left_alone(tiny_folder, tmp_path):
     pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
     lanes, asked = [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves", max_new_tokens=2))]
     path.write_text('{"kind": "suite-re')
-    assert run(pair, lanes, asked, record=Record(path)).rows
-    assert [result.question for result in records.read(path)[1]] == [0]
+    assert run(pair, lanes, asked, record=Journal(path)).rows
+    assert [result.question for result in journal.read(path)[1]] == [0]
     for content in ("my diary", "my diary\n"):
         path.write_text(content)
         with pytest.raises(PlaygroundError, match=r"a record|damaged"):
-            run(pair, lanes, asked, record=Record(path))
+            run(pair, lanes, asked, record=Journal(path))
         assert path.read_text() == content
 
 
@@ -346,8 +345,8 @@ def test_a_full_disk_is_a_sentence_and_loses_no_finished_row(tiny_folder, tmp_pa
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(PlaygroundError, match="No space"):
-        run(pair, [assisted_lane(pair, "ngram", 2)], asked, record=Record(path))
-    assert [result.question for result in records.read(path)[1]] == [0]
+        run(pair, [assisted_lane(pair, "ngram", 2)], asked, record=Journal(path))
+    assert [result.question for result in journal.read(path)[1]] == [0]
 
 
 def test_a_model_error_is_a_failure_of_its_prompt(tiny_folder, tmp_path, monkeypatch):
@@ -463,16 +462,16 @@ def test_half_a_surrogate_pair_is_found_when_a_prompt_is_read(tmp_path, place):
 def test_a_record_is_never_unreadable_by_what_it_holds(tiny_folder, tmp_path):
     pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
     lanes, asked = [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves", max_new_tokens=2), ("again",))]
-    run(pair, lanes, asked, record=Record(path))
-    whole, (first,) = path.read_bytes(), records.read(path)[1]
-    Record(path).append(replace(first, question=1, failure=Failure(1, "qa", "ngram 2", "the server said \ud83d")))
-    assert records.read(path)[1][1].failure.reason == "the server said \ufffd"
+    run(pair, lanes, asked, record=Journal(path))
+    whole, (first,) = path.read_bytes(), journal.read(path)[1]
+    Journal(path).append(replace(first, question=1, failure=Failure(1, "qa", "ngram 2", "the server said \ud83d")))
+    assert journal.read(path)[1][1].failure.reason == "the server said \ufffd"
     written = path.read_bytes()
     with pytest.raises(PlaygroundError, match="finite"):
-        Record(path).append(replace(first, rows=(replace(first.rows[0], seconds=float("nan")),)))
+        Journal(path).append(replace(first, rows=(replace(first.rows[0], seconds=float("nan")),)))
     assert path.read_bytes() == written
     path.write_bytes(whole.replace(b'"again"', b'"\\ud800"'))  # as earlier releases wrote it
-    header, rows = records.read(path)
+    header, rows = journal.read(path)
     assert header.questions[0].more == ("\ufffd",) and len(rows) == 1
 
 

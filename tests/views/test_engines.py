@@ -103,6 +103,11 @@ def test_transformers_drafts_with_dflash_drafters_of_its_own_class_alone():
     assert "transformers" in engines.runs_in(own)
 
 
+def test_sglang_drafts_with_domino_s_head_as_it_does_with_dflash():
+    lane = Lane("x", "Qwen/Qwen3-8B", "domino", "Huang2020/Qwen3-8B-Domino-b16")
+    assert engines.runs_in(lane) == "SGLang"
+
+
 def test_one_of_them_runs(tiny_folder, capsys):
     lane = Lane("x", str(tiny_folder), "assistant", str(tiny_folder), lookahead=3)
     code = next(it.text for it in engines.settings(lane) if it.engine == "transformers")

@@ -17,7 +17,7 @@ from playground.drafting_methods import METHODS
 from playground.errors import MadeForAnother, PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
 from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option, option_of
 from playground.lane import LOCAL, Lane, assisted_lane
 from playground.metrics.drafts import Counts, add_counts
@@ -63,7 +63,7 @@ class Doctor(OfPrompts):
             watch.emit(event)
 
         answered = suite.run(
-            baseline, [], self.questions, backends, replace(watch, emit=emit), record=record_at(self.record)
+            baseline, [], self.questions, backends, replace(watch, emit=emit), record=journal_at(self.record)
         )
         if answered is None or watch.stopped():
             return None

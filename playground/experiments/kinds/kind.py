@@ -11,9 +11,9 @@ from playground.backends.base import Backend
 from playground.backends.connect import connected
 from playground.experiments import suite
 from playground.experiments.events import ResultReady, Watch
+from playground.experiments.journal import Journal, read
 from playground.experiments.kinds.options import Options
 from playground.experiments.questions import Question
-from playground.experiments.record import Record, read
 from playground.experiments.work import Experiment
 from playground.lane import Lane, standard_lane, together
 from playground.presets import Pair
@@ -95,8 +95,8 @@ class OfPrompts:
             watch.emit(ResultReady(result))
 
     def so_far(self) -> Result | None:
-        """Returns the result of what the record holds; None without a finished question."""
-        return on_record(self.record)
+        """Returns the result of what the journal holds; None without a finished question."""
+        return from_journal(self.record)
 
     @property
     def tokens(self) -> int:
@@ -115,13 +115,13 @@ def titled(prompts: str, models: str, lanes: Sequence[Lane], tokens: int) -> str
     return f"{named} on {models}: {together(lanes)}, {tokens} tokens"
 
 
-def record_at(path: str) -> Record | None:
-    """Returns the record at a path, which takes the rows; None for ""."""
-    return Record(Path(path)) if path else None
+def journal_at(path: str) -> Journal | None:
+    """Returns the journal at a path, which takes the rows; None for ""."""
+    return Journal(Path(path)) if path else None
 
 
-def on_record(path: str, questions: int | None = None) -> SuiteResult | None:
-    """Returns the result of a suite's record, or of its first `questions`; None without a finished question."""
+def from_journal(path: str, questions: int | None = None) -> SuiteResult | None:
+    """Returns the result of a suite's journal, or of its first `questions`; None without a finished question."""
     if not Path(path).is_file():
         return None
     header, results = read(Path(path))

@@ -26,7 +26,7 @@ from playground.backends.http import KEY, Http
 from playground.backends.kinds import counts_of
 from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, Stopped, check
-from playground.experiments import record
+from playground.experiments import journal
 from playground.experiments.events import LevelDone, ResultReady, Watch
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import AnswerOptions, Decoders, PromptOptions, TracesOptions, option
@@ -79,7 +79,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a record: the plan. `environments`: of the lanes, in their order."""
+    """The first line of a journal: the plan. `environments`: of the lanes, in their order."""
 
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
@@ -88,8 +88,8 @@ class Header:
     environments: tuple[Environment, ...]
 
 
-class Record(record.Record):
-    """A record with a line for each request of a level that has ended. A resumed test may add levels."""
+class Journal(journal.Journal):
+    """A journal with a line for each request of a level that has ended. A resumed test may add levels."""
 
     kind: ClassVar[str] = "load-record"
     what: ClassVar[str] = "load test"
@@ -98,7 +98,7 @@ class Record(record.Record):
 
     @staticmethod
     def comparable(header: Any) -> Any:
-        return replace(header, environments=tuple(map(record.alike, header.environments)))
+        return replace(header, environments=tuple(map(journal.alike, header.environments)))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Load:
         out, and the result has the levels that were finished.
 
         Raises:
-            PlaygroundError: a server is not available, a prompt does not fit, or the record is another test's.
+            PlaygroundError: a server is not available, a prompt does not fit, or the journal is another test's.
         """
         lanes, servers, _ = self.servers.with_local([])
         try:
@@ -150,12 +150,12 @@ class Load:
     def so_far(self) -> LoadResult | None:
         if not Path(self.record).is_file():
             return None
-        header, rows, _ = record.read_as(Path(self.record), Record)
+        header, rows, _ = journal.read_as(Path(self.record), Journal)
         return load_result(header, rows, self.plan.levels, self.limits)
 
     def _rows(self, header: Header, servers: Mapping[str, ServerBackend], watch: Watch) -> list[Answered]:
-        """Runs the levels and returns the rows of those that were finished. Levels in the record are not run again."""
-        kept = Record(Path(self.record)) if self.record else None
+        """Runs the levels and returns the rows of those that were finished. Levels in the journal are not run again."""
+        kept = Journal(Path(self.record)) if self.record else None
         rows: list[Answered] = [*kept.begin(header)] if kept else []
         lanes, plan = header.lanes, self.plan
         turns = [(it, lane) for i, it in enumerate(plan.levels) for lane in (lanes if i % 2 == 0 else lanes[::-1])]
@@ -275,7 +275,7 @@ class _Turn:
             whole = decode(self.backend, self.lane, self.load.questions[question].request, self.watch, count)
             if self.load.traces:
                 with _appending:
-                    record.append_traces(self.load.traces, [whole])
+                    journal.append_traces(self.load.traces, [whole])
             m = metrics.measure(whole)
             known = whole.totals or not whole.environment.notes
             row = replace(row, drafted=m.drafted if known else None, accepted=m.accepted if known else None)

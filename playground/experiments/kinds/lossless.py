@@ -19,7 +19,7 @@ from playground.backends.server import BEST, Alone, ServerBackend
 from playground.errors import Stopped, check
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at, titled
 from playground.experiments.kinds.options import (
     Decoders,
     DraftersOptions,
@@ -118,7 +118,7 @@ class Lossless(OfPrompts):
                 event = replace(event, fraction=(event.fraction or 0.0) * ANSWERS)
             watch.emit(event)
 
-        part, record = replace(watch, emit=emit), record_at(self.record)
+        part, record = replace(watch, emit=emit), journal_at(self.record)
         result = suite.run(baseline, lanes, every, backends, part, record=record, called=called)
         if result is None or watch.stopped():
             return None
@@ -146,7 +146,7 @@ class Lossless(OfPrompts):
     def so_far(self) -> SuiteResult | None:
         """Returns the greedy answers on record, which show whether they are identical. Differences are checked at the
         end."""
-        return on_record(self.record, len(self.questions))
+        return from_journal(self.record, len(self.questions))
 
     def _every_question(self, served: bool, scored: bool) -> list[Question]:
         """Returns the greedy questions, then as many sampled ones, each with its own seed, as give `draws` tokens if

@@ -20,7 +20,7 @@ from playground import ranked
 from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at, titled
 from playground.experiments.kinds.options import AnswerOptions, Decoders, DraftersOptions, OrderOptions, PromptOptions
 from playground.experiments.questions import Question
 from playground.lane import Lane, at_lookahead, label
@@ -57,7 +57,7 @@ class Recommend(OfPrompts):
         def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
             result = suite.run(
                 baseline, lanes, questions, backends, replace(watch, emit=partial(whole.take, number)),
-                runs=runs, seed=self.seed + number, skip=number == 0, record=record_at(records[number]),
+                runs=runs, seed=self.seed + number, skip=number == 0, record=journal_at(records[number]),
             )  # fmt: skip
             if result is None or watch.stopped():
                 return None
@@ -90,7 +90,7 @@ class Recommend(OfPrompts):
 
     def so_far(self) -> SuiteResult | None:
         """Returns the last stage that has a finished question. The choice is made at the end."""
-        return next(filter(None, map(on_record, reversed(self._records()))), None)
+        return next(filter(None, map(from_journal, reversed(self._records()))), None)
 
     def _records(self) -> list[str]:
         """Returns the paths of the records of the three stages."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.events import Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
+from playground.experiments.journal import append_traces
+from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -20,7 +21,6 @@ from playground.experiments.kinds.options import (
     TreeOptions,
     option,
 )
-from playground.experiments.record import append_traces
 from playground.lane import Lane
 from playground.results import SuiteResult
 from playground.settings import PRESET
@@ -46,7 +46,7 @@ class Suite(OfPrompts):
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SuiteResult | None:
         result = suite.run(
             baseline, self.lanes, self.questions, backends, watch,
-            runs=self.runs, seed=self.seed, skip=self.skip, record=record_at(self.record),
+            runs=self.runs, seed=self.seed, skip=self.skip, record=journal_at(self.record),
         )  # fmt: skip
         if result and self.traces:
             append_traces(self.traces, result.traces)

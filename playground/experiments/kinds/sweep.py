@@ -25,7 +25,7 @@ from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import suite
 from playground.experiments import suite as summaries
 from playground.experiments.events import Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at
+from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -116,14 +116,14 @@ class Sweep(OfPrompts):
                 questions = [_padded(question, int(value), count) for value in self.values for question in questions]
         found = suite.run(
             baseline, self.lanes, questions, backends, watch,
-            runs=self.runs, seed=self.seed, record=record_at(self.record),
+            runs=self.runs, seed=self.seed, record=journal_at(self.record),
         )  # fmt: skip
         if found and self.axis == "depth":
             suite.check_ran(found)
         return self._result(found)
 
     def so_far(self) -> SweepResult | None:
-        found = on_record(self.record)
+        found = from_journal(self.record)
         return None if found and self.axis == "depth" and not found.rows else self._result(found)
 
     def _result(self, found: SuiteResult | None) -> SweepResult | None:

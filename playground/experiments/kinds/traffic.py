@@ -21,7 +21,7 @@ from playground.conversation import Message, messages_of, read_tools, unwrapped
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import suite
 from playground.experiments.events import Progress, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -210,7 +210,7 @@ class Traffic(OfPrompts):
             return None
         found = suite.run(
             baseline, self.lanes, self.questions, backends, watch,
-            runs=self.runs, seed=self.seed, skip=True, record=record_at(self.record),
+            runs=self.runs, seed=self.seed, skip=True, record=journal_at(self.record),
         )  # fmt: skip
         if found is None:
             return None

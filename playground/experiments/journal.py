@@ -1,4 +1,4 @@
-"""A record of an experiment on disk while it runs, as JSON lines.
+"""The journal of an experiment on disk while it runs, as JSON lines.
 
 The first line says what is run, and each further line holds one question that has ended, with its traces. Lines are
 only appended, so a crash or a full disk loses nothing that was finished, and the same suite resumes where it ended.
@@ -21,7 +21,7 @@ from playground.results import QuestionResult
 from playground.trace import Environment, Trace
 
 KIND = "suite-record"
-HEAD = f'{{"kind": "{KIND}"'.encode()  # the first bytes of a suite's record
+HEAD = f'{{"kind": "{KIND}"'.encode()  # the first bytes of a suite's journal
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Header:
     environment: Environment
 
 
-class Record:
-    """A record to write. The file does not change before `begin`. A subclass records another kind of experiment."""
+class Journal:
+    """A journal to write. The file does not change before `begin`. A subclass is of another kind of experiment."""
 
     kind: ClassVar[str] = KIND
     what: ClassVar[str] = "suite"
@@ -107,12 +107,12 @@ class Record:
 
 
 def read(path: Path) -> tuple[Header, tuple[QuestionResult, ...]]:
-    """Reads a record. An unfinished last line is ignored.
+    """Reads a journal. An unfinished last line is ignored.
 
     Raises:
-        PlaygroundError: the file cannot be read, or is no record.
+        PlaygroundError: the file cannot be read, or is no journal.
     """
-    header, results, _ = read_as(path, Record)
+    header, results, _ = read_as(path, Journal)
     return header, results
 
 
@@ -121,8 +121,8 @@ def alike(environment: Environment) -> Environment:
     return replace(environment, created="", pass_times=(), threads=None, bandwidth=None)
 
 
-def read_as(path: Path, of: type[Record]) -> tuple[Any, tuple[Any, ...], int]:
-    """Reads a record of any kind: its header, its rows, and the number of bytes of its complete lines."""
+def read_as(path: Path, of: type[Journal]) -> tuple[Any, tuple[Any, ...], int]:
+    """Reads a journal of any kind: its header, its rows, and the number of bytes of its complete lines."""
     try:
         data = path.read_bytes()
     except OSError as error:
