@@ -1,7 +1,9 @@
-"""Do turns bias a lane? The same lanes by turns and alone, in pairs, on a quiet machine.
+"""Do turns bias a lane? The same rounds by turns and alone, on one machine within the same second.
 
 A lane that takes turns finds the caches of the processor as the other lane left them. So its rounds could take longer
-than alone, and one lane's more than the other's.
+than alone, and one lane's more than the other's. Two runs of both lanes decode side by side: while the lanes of one
+take turns, those of the other decode as many rounds in a row; then the two change places. So each round is timed both
+ways, a fraction of a second apart, and what else the machine does meets both ways alike.
 """
 
 from __future__ import annotations
@@ -10,19 +12,19 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
 from playground.errors import PlaygroundError
-from playground.experiments.events import Watch
-from playground.experiments.race import Race
-from playground.format import number
-from playground.lane import LOCAL, Lane, Request, lanes_of, standard_lane
+from playground.experiments.race import ROUNDS, SECONDS
+from playground.lane import Lane, Request, lanes_of, standard_lane
 from playground.models.store import ModelStore
-from playground.trace import Trace
+from playground.trace import Round
 from playground.views.table import Table
 
 Estimate = tuple[float, float, float]  # a ratio and its interval
@@ -30,14 +32,18 @@ Estimate = tuple[float, float, float]  # a ratio and its interval
 PROMPT = "Write a Python function that merges two sorted lists, and explain it step by step."
 
 
+LEAST = 6  # rounds of a lane between two changes; the first, which finds the other lane's caches, is not compared
+
+
 @dataclass(frozen=True)
 class Bias:
-    """What turns change. `speedup`: by turns, of all rounds but the first. `bias`: it over the one alone, with its 95 %
-    interval over the pairs. `standard`, `assisted`: a round's time by turns over alone, likewise."""
+    """What turns change. `standard`, `assisted`: a round's time by turns over that of the same round alone, with its
+    95 % interval over the pairs. `speedup`: their ratio, which is the bias of the speed-up. `rounds`: compared, of
+    the drafter."""
 
     drafter: str
-    speedup: float
-    bias: Estimate
+    rounds: int
+    speedup: Estimate
     standard: Estimate
     assisted: Estimate
 
@@ -46,7 +52,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     turns = commands.add_parser(
         "turns",
         help="whether lanes that take turns measure what lanes that run alone do",
-        description="Runs standard decoding and each drafter by turns and alone, in pairs of runs.",
+        description="Times the same rounds of standard decoding and each drafter by turns and in blocks, in pairs.",
     )
     turns.set_defaults(command=_turns)
     turns.add_argument("--runs", type=positive, default=9, metavar="N", help="pairs of runs (default: 9)")
@@ -61,12 +67,13 @@ def _turns(options: argparse.Namespace) -> None:
     pair, found = chosen_pair(options), list[Bias]()
     backend = LocalBackend(ModelStore(), pair, options.dtype, options.device)
     request = Request(PROMPT, max_new_tokens=options.max_new_tokens)
-    for lane in lanes_of(pair, {}, every=True)[1:]:
+    fixed = {"policy": "constant"}  # one that learns from times would draft other rounds
+    for lane in lanes_of(pair, fixed, every=True)[1:]:
         if lane.drafter not in (options.drafters or [lane.drafter]):
             continue
         try:
             found.append(_measured(backend, [standard_lane(pair), lane], request, options.runs))
-            print("{}: by turns ÷ alone {:.3f} ({:.3f} to {:.3f})".format(lane.drafter, *found[-1].bias), flush=True)
+            print("{}: by turns ÷ alone {:.3f} ({:.3f} to {:.3f})".format(lane.drafter, *found[-1].speedup), flush=True)
         except PlaygroundError as error:
             print(f"{lane.drafter}: {error}")
     print(_table(found).text())
@@ -79,43 +86,53 @@ def _measured(backend: LocalBackend, lanes: Sequence[Lane], request: Request, ru
         backend.load(lane, lambda step: None)
     for lane in lanes:
         backend.warm_up(lane, request, lambda: False)
-    race = Race({LOCAL: backend}, request, Watch())
-    slower: list[list[float]] = []  # by pair and lane
-    speedups = []
-    for i in range(runs):
-        order = lanes[:: -1 if i % 2 else 1]
-        both: dict[bool, list[Trace]] = {}
-        for by_turns in (True, False) if i % 4 < 2 else (False, True):
-            taken = race.run(order) if by_turns else [race.run([lane])[0] for lane in order]
-            both[by_turns] = [trace for trace in taken[:: -1 if i % 2 else 1] if trace]
-        slower.append([_slower(*lane) for lane in zip(both[True], both[False], strict=True)])
-        seconds = [sum(_round_seconds(trace)) for trace in both[True]]
-        speedups.append(math.log(seconds[0] / seconds[1]))
-    standard, assisted = zip(*slower, strict=True)
+    pairs = [_pair(backend, lanes, request) for _ in range(runs)]
+    standard, assisted = ([statistics.median(pair[lane]) for pair in pairs] for lane in range(2))
     return Bias(
         lanes[1].drafter,
-        math.exp(statistics.median(speedups)),
-        _estimate([base - ours for base, ours in slower]),
+        sum(len(pair[1]) for pair in pairs),
+        _estimate([base - ours for base, ours in zip(standard, assisted, strict=True)]),
         _estimate(standard),
         _estimate(assisted),
     )
 
 
-def _slower(by_turns: Trace, alone: Trace) -> float:
-    """Return the logarithm of a round's time by turns over that of the same round alone: the mean over the rounds but
-    the first, without the tenth at either end, which a neighbour's burst met. A drafter that learns from times drafts
-    other rounds: then of all of them."""
-    from scipy import stats
+def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request) -> list[list[float]]:
+    """Runs both lanes twice. Returns, of each lane, the logarithms of its rounds' times by turns over alone."""
+    logs: list[list[float]] = [[], []]
+    with ExitStack() as closing:
+        runs = [[backend.run(lane, request).rounds for lane in lanes] for _ in range(2)]
+        for rounds in chain(*runs):
+            closing.callback(rounds.close)
+            next(rounds)  # the prefill
+        order = _order([SECONDS, SECONDS])
+        for segment in range(request.max_new_tokens):
+            turning, first = segment % 2, segment // 2 % 2
+            taken = {i: _seconds(runs[i], order if i == turning else sorted(order)) for i in (first, 1 - first)}
+            if sum(map(len, chain(*taken.values()))) < 2 * len(order):
+                break  # a lane has ended
+            for lane, (turns, alone) in enumerate(zip(taken[turning], taken[1 - turning], strict=True)):
+                logs[lane] += [math.log(a / b) for a, b in zip(turns[1:], alone[1:], strict=True)]
+            order = _order([statistics.median(seconds) for seconds in taken[turning]])
+    return logs
 
-    turns, others = _round_seconds(by_turns), _round_seconds(alone)
-    if [len(each.tokens) for each in by_turns.rounds] != [len(each.tokens) for each in alone.rounds]:
-        return math.log(sum(turns) / sum(others))
-    return float(stats.trim_mean([math.log(turn / other) for turn, other in zip(turns, others, strict=True)], 0.1))
+
+def _order(costs: Sequence[float]) -> list[int]:
+    """Returns the order in which lanes take turns whose rounds cost that much, as `Race` orders them."""
+    order: list[int] = []
+    while min(order.count(lane) for lane in range(len(costs))) < LEAST:
+        lane = min(range(len(costs)), key=lambda lane: order.count(lane) * costs[lane])
+        order += [lane] * min(ROUNDS, math.ceil(SECONDS / costs[lane]))
+    return order
 
 
-def _round_seconds(trace: Trace) -> list[float]:
-    """Return the time of each round but the first, which holds the prefill."""
-    return [each.end_s - each.start_s + (each.commit_s or 0.0) for each in trace.rounds[1:]]
+def _seconds(lanes: Sequence[Iterator[Round]], order: Sequence[int]) -> list[list[float]]:
+    """Decodes a round of each lane in `order`. Returns the seconds of each lane's rounds."""
+    seconds: list[list[float]] = [[] for _ in lanes]
+    for lane in order:
+        for each in islice(lanes[lane], 1):
+            seconds[lane].append(each.end_s - each.start_s + (each.commit_s or 0.0))
+    return seconds
 
 
 def _estimate(logs: Sequence[float]) -> Estimate:
@@ -128,9 +145,9 @@ def _estimate(logs: Sequence[float]) -> Estimate:
 
 def _table(found: Sequence[Bias]) -> Table:
     rows = tuple(
-        (it.drafter, number(it.speedup, 2), *("{:.3f} ({:.3f} to {:.3f})".format(*each)
-         for each in (it.bias, it.standard, it.assisted)))
+        (it.drafter, str(it.rounds), *("{:.3f} ({:.3f} to {:.3f})".format(*each)
+         for each in (it.speedup, it.standard, it.assisted)))
         for it in found
     )  # fmt: skip
-    head = ("Drafter", "Speed-up by turns", "by turns ÷ alone (95 %)", "A round of standard", "A round of the drafter")
+    head = ("Drafter", "Rounds", "Speed-up, by turns ÷ alone (95 %)", "A round of standard", "A round of the drafter")
     return Table("Turns", head, rows, numbers=4)

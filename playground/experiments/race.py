@@ -1,8 +1,9 @@
 """One pass of a request through several lanes: those of this process by turns, those of servers alone.
 
-By turns, the next round is that of the lane whose own clock is behind. Each clock stands still while the others decode,
-so all lanes advance together at their true relative speed, and whatever else the machine does meets them alike. A
-server's clock cannot be stopped.
+The next turn is always that of the lane whose own clock is behind. Each clock stands still while the others decode, so
+all lanes advance together at their true relative speed, and whatever else the machine does meets them alike. The first
+round of a turn finds the processor's caches as another lane left them, and can take longer for it: so where rounds are
+fast, a turn has several (`python -m benchmarks turns`). A server's clock cannot be stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from playground.errors import PlaygroundError
 from playground.experiments.events import Watch
 from playground.lane import Lane, Request
 from playground.trace import Round, Schedule, Trace
+
+ROUNDS, SECONDS = 4, 0.03  # a turn ends with so many rounds, or with the one that reaches so much time
 
 
 def _nothing(*_: object) -> None:
@@ -74,27 +77,30 @@ class Race:
 
             for index, lane in enumerate(lanes):
                 try:
-                    turn = _Turn(index, lane, self.backends[lane.backend].run(lane, self.request))
+                    running.append(_Turn(index, lane, self.backends[lane.backend].run(lane, self.request)))
                 except (PlaygroundError, RuntimeError) as error:
                     self.failed(lane, error)
                     continue
-                closing.callback(turn.run.rounds.close)
-                running.append(turn)
+                closing.callback(running[-1].run.rounds.close)
                 self.started(lane)
             while running and not self.watch.stopped():
                 turn = min(running, key=lambda turn: turn.clock_s)
-                try:
-                    round_ = next(turn.run.rounds, None)
-                except (PlaygroundError, RuntimeError) as error:  # torch raises RuntimeError
-                    running.remove(turn)
-                    self.failed(turn.lane, error)
-                    continue
-                if round_ is None:
-                    end(turn)
-                    continue
-                turn.rounds.append(round_)
-                turn.clock_s = round_.end_s + (round_.commit_s or 0.0)
-                self.took(turn.lane, round_)
+                ends_s = turn.clock_s + SECONDS
+                for _ in range(ROUNDS):
+                    if turn.clock_s >= ends_s or self.watch.stopped():
+                        break
+                    try:
+                        round_ = next(turn.run.rounds, None)
+                    except (PlaygroundError, RuntimeError) as error:  # torch raises RuntimeError
+                        running.remove(turn)
+                        self.failed(turn.lane, error)
+                        break
+                    if round_ is None:
+                        end(turn)
+                        break
+                    turn.rounds.append(round_)
+                    turn.clock_s = round_.end_s + (round_.commit_s or 0.0)
+                    self.took(turn.lane, round_)
             for turn in [*running]:
                 end(turn)
         return traces

@@ -19,6 +19,7 @@ from playground.decoding.runners.graphs import Graphs
 from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone, Watch
+from playground.experiments.race import ROUNDS
 from playground.experiments.work import Compare
 from playground.export import load, to_json
 from playground.lane import LOCAL, STANDARD, Lane, Request, assisted_lane, standard_lane
@@ -77,12 +78,13 @@ def test_both_lanes_run_by_turns_and_agree(store, drafter):
     comparison, events = compared(store, drafter)
     told = [event for event in events if not isinstance(event, Progress)]
     assert [type(event) for event in told[:2]] == [LaneStarted] * 2 and isinstance(told[-1], Finished)
-    clocks = [0.0, 0.0]
+    clocks, ahead = [0.0, 0.0], 0  # rounds in a row that began while the other lane's clock was behind
     for event, following in itertools.pairwise(told[2:-1]):
         if isinstance(event, RoundDone):
             clocks[event.index] = event.round.end_s + event.round.commit_s
         if isinstance(following, RoundDone) and len({it.index for it in told[told.index(following) :][:-1]}) == 2:
-            assert clocks[following.index] == min(clocks), "the next round is the lane's whose clock is behind"
+            ahead = ahead + 1 if clocks[following.index] > min(clocks) else 0
+            assert ahead < ROUNDS and (ahead == 0 or following.index == event.index)
     assert sorted(event.index for event in told if isinstance(event, LaneFinished)) == [0, 1]
     assert {lane.schedule for lane in comparison.lanes} == {"by turns"}
     assert metrics.compare(*comparison.lanes).identical
@@ -167,7 +169,8 @@ def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
     request = Request("The lighthouse", max_new_tokens=24)
     comparison = compare(store, against_standard(lane), request, watch)
     assert [lane.finish for lane in comparison.lanes] == ["stopped", "stopped"]
-    assert [len(lane.rounds) for lane in comparison.lanes] == [1, 1]
+    standard, assisted = (len(lane.rounds) for lane in comparison.lanes)
+    assert standard <= ROUNDS and assisted == 1
     found = metrics.measured(comparison, lane.name)
     assert found.speedup == metrics.speedup(*comparison.lanes) and found.interval is None
 
