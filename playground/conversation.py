@@ -121,6 +121,9 @@ def read_tools(text: str) -> list[dict[str, Any]]:
     return [_tool(each, f"Tool {number}") for number, each in enumerate(data, start=1)]
 
 
+THINKING = ("enable_thinking", "thinking")  # template arguments that switch thinking
+
+
 def read_arguments(text: str) -> dict[str, Any]:
     """Read template arguments: KEY=VALUE, separated by spaces or line ends, a value with spaces in quotes; or a JSON
     object. A value that is JSON, such as true or 3, is read as such, else as text. "" is none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gc
 import itertools
+import json
 import platform
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,8 +18,8 @@ import torch
 import transformers
 
 from playground import __version__
-from playground.conversation import Message
-from playground.decoding import estimate, parity_check, prefix_cache, scoring
+from playground.conversation import THINKING, Message, read_arguments
+from playground.decoding import estimate, parity_check, prefix_cache, scoring, template
 from playground.decoding.clock import EnergyMeter
 from playground.decoding.contract import NOT_OBEYED, OBEYED, contract_of, entries
 from playground.decoding.drafters.build import build_drafter
@@ -231,6 +232,23 @@ class LocalBackend:
         if not estimate.possible(models, lane):
             return None
         return estimate.under_readings(models, lane, _sampler(request, models.target, prompt_ids), prompt_ids, answer)
+
+    def turned(self, request: Request) -> Request | None:
+        """Returns a request with the chat template's switch for thinking turned; None where the template has none, or
+        the request sets it.
+
+        Raises:
+            PlaygroundError: the template cannot be read, or refuses the messages.
+        """
+        tokenizer, given = self.models(standard_lane(self._pair)).target.tokenizer, read_arguments(request.template)
+        if not request.chat_template or not tokenizer.chat_template or given.keys() & THINKING:
+            return None
+        switches = [name for name in template.names(tokenizer, tools=bool(request.tools)) if name in THINKING]
+        for switch, value in itertools.product(switches, (False, True)):
+            other = replace(request, template=json.dumps({**given, switch: value}))
+            if encode(tokenizer, other) != encode(tokenizer, request):
+                return other
+        return None
 
     def check_files(self, lane: Lane) -> list[Finding]:
         """Compares the files of the lane's drafter with the target; see `models.networks.checkup`.

@@ -26,7 +26,7 @@ from playground.commands.arguments import (
     write,
 )
 from playground.commands.progress_bar import follow
-from playground.commands.servers import add_model_name, add_serve, served
+from playground.commands.servers import add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane, rates_for
@@ -67,7 +67,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     servers.add_argument(
         "--baseline-server", metavar="URL", help="compare with this server's lane; without it, with the pair's own"
     )
-    add_model_name(servers)
+    servers.add_argument(
+        "--model", default="", metavar="NAME", help="the name of the server's model, if it has several"
+    )
     add_serve(servers)
     drafting = compare.add_argument_group("drafting")
     drafting.add_argument(
@@ -247,6 +249,7 @@ def _why(options: argparse.Namespace) -> None:
 
 def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground import metrics, theory
+    from playground.theory.asynchronous import asynchronous
     from playground.views import why
     from playground.views import why as cost
 
@@ -265,6 +268,9 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     if whatif := theory.what_if(*both):
         result["lookahead"] = asdict(whatif)
         lines += [why.lookahead(whatif, other), why.table(whatif).text()]
+    if ahead := asynchronous(measured):
+        result["second_device"] = asdict(ahead)
+        lines.append(why.second_device(ahead))
     if points := theory.batches_of(*both):
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))

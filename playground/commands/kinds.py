@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands import servers
 from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, value_of, write
 from playground.commands.progress_bar import follow
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, options_of
+from playground.experiments.kinds.options import options_of
 from playground.settings import flag
 
 if TYPE_CHECKING:  # torch would slow every command down
@@ -45,8 +44,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         parser.add_argument("--again", action="store_true", help="begin anew, also if it was stopped before")
         if kind.pair:
             add_models(parser)
-        if kind.servers:
-            servers.add_servers(parser, alone=kind.alone)
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
         for name, option in options_of(kind.options, "terminal").items():
             group = option.group
@@ -68,7 +65,8 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
     for problem in options.broken_lines():
         print(f"playground: skipped {problem}", file=sys.stderr)
-    work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))
+    named = bool(kind.pair and (arguments.pair or arguments.target))
+    work, title = kind.work(options, kind.decoders(options, lambda: _pair(arguments), named))
     how = dict(device=arguments.device, by_turns=not arguments.one_after_the_other) if kind.pair else {}
     asked = {"pair": work.pair.name if work.pair else None, **values}
     result = _result(work, title, asked, how, again=arguments.again)
@@ -117,17 +115,6 @@ def _result(work: Experiment, title: str, values: Mapping[str, Any], how: Mappin
         sys.exit(130)
     assert result, "it ended by itself"
     return result
-
-
-def _decoders(kind: Kind, arguments: argparse.Namespace, varies: str) -> Decoders | None:
-    if not kind.pair:
-        return None
-    if kind.servers and servers.named(arguments):
-        *baselines, lane = servers.lanes_of(arguments, varies, alone=kind.alone)
-        pair = _pair(arguments) if kind.alone and (arguments.pair or arguments.target) else None
-        title = f"{lane.target} in {lane.backend}"
-        return Decoders(title, pair, baseline=baselines[0] if baselines else None, server=lane)
-    return Decoders.of(_pair(arguments))
 
 
 def _pair(arguments: argparse.Namespace) -> Pair:

@@ -1,7 +1,7 @@
-"""The commands `serve` and `monitor`, and the options that name servers.
+"""The commands `serve` and `monitor`, and the options of a kind of server that is started for a command.
 
-The options name two servers whose lanes are compared, or one kind that is started for a command, first without
-speculation, then with it. `serve` starts a model server on this machine; `monitor` watches one that has traffic.
+It is started first without speculation, then with it. `serve` starts a model server on this machine; `monitor` watches
+one that has traffic.
 """
 
 from __future__ import annotations
@@ -13,52 +13,14 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
-from playground.backends.connect import server_lanes
 from playground.backends.kinds import KINDS, either, programs
 from playground.backends.launch import HOST, STANDARD, Launch, Running, free_port
 from playground.backends.restarted import Restarted
 from playground.backends.server import UNREPORTED, lane_of
 from playground.commands.arguments import DEFAULT, add_settings, positive, positive_number
-from playground.errors import check
 from playground.lane import Lane
 from playground.progress import Progress
 from playground.settings import default, flag
-
-UNKNOWN = ("nodes", "confidence_threshold")  # settings that no server accepts
-
-
-def add_servers(parser: argparse.ArgumentParser, *, alone: bool = False) -> None:
-    """Adds the options that name servers. `alone`: whether one is enough."""
-    which = "a server alone, with --pair or --target, or two" if alone else "instead of a pair: two"
-    servers = parser.add_argument_group("servers", f"{which}; docs/servers.md")
-    servers.add_argument("--server", metavar="URL", help="the server to compare")
-    servers.add_argument("--baseline-server", metavar="URL", help="the same model without speculation")
-    add_model_name(servers)
-
-
-def named(options: argparse.Namespace) -> bool:
-    """Returns whether a server is named."""
-    return bool(options.server or options.baseline_server)
-
-
-def lanes_of(options: argparse.Namespace, over: str = "", *, alone: bool = False) -> list[Lane]:
-    """Returns the lanes of both servers, the baseline's first. `over`: the setting whose values are to be compared.
-    `alone`: whether the baseline's may be missing."""
-    check(bool(options.server and (alone or options.baseline_server)), "Give both --server and --baseline-server.")
-    check(over not in UNKNOWN, f"No server can be asked for another {over.replace('_', ' ')}. Sweep the lookahead.")
-    lanes, backends = server_lanes([url for url in (options.baseline_server, options.server) if url], options.model)
-    server = backends[lanes[-1].backend]
-    check(
-        over != "lookahead" or server.obeys_lookahead,
-        f"{server.name} does not draft as many tokens as a request asks for. Start it with each lookahead in turn, and "
-        "compare these with `suite`.",
-    )
-    return lanes
-
-
-def add_model_name(parser: argparse._ActionsContainer) -> None:
-    """Adds the option for the name of the server's model."""
-    parser.add_argument("--model", default="", metavar="NAME", help="the name of the server's model, if it has several")
 
 
 def add_serve(parser: argparse._ActionsContainer) -> None:

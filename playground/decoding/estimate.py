@@ -168,7 +168,7 @@ def under_readings(
     """Judges the drafts of a lane, one that is `possible`, over an answer: as they are, under "", and under each of
     `readings`. The target reads the answer once. Returns its choices, too, counted."""
     module = models.drafting.module if models.drafting else None
-    tried: dict[str, Reading] = {"": {}} | (readings(module, models.target.model) if module else {})
+    tried: dict[str, Reading] = {"": {}} | (readings(module, models.target) if module else {})
     own = module.layers if isinstance(module, CHAINS) else ()
     layers = dict.fromkeys([*own, *(layer for reading in tried.values() for layer in reading.get("layers", ()))])
     text, found = _read(models, sampler, prompt_ids, answer_ids, [*layers]), dict[str, tuple[Reading, Counts]]()

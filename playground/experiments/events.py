@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from playground.errors import Stopped
 from playground.lane import Lane
@@ -121,3 +121,14 @@ class Watch:
         """
         self.check()
         self.emit(step)
+
+    def first(self, share: float) -> Watch:
+        """Returns a watch for a first part of the work, which is this share of the whole: the fractions of its events
+        become those of the whole."""
+
+        def emit(event: Event) -> None:
+            if isinstance(event, (Progress, PromptDone)) and event.fraction:
+                event = replace(event, fraction=event.fraction * share)
+            self.emit(event)
+
+        return replace(self, emit=emit)

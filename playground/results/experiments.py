@@ -269,7 +269,8 @@ class Diagnosis:
     """What is wrong with a drafter. `method`: whose weights were examined. `readings`: the drafter as it is, then its
     other readings; empty where it was refused, or where its drafts cannot be made at all positions at once. `chance`:
     the acceptance of always drafting the target's most common token. `categories`: of the prompts. `others`: what
-    lookups give on the same answers."""
+    lookups give on the same answers. `templates`: the drafter as it is over answers with the chat template's switch for
+    thinking turned."""
 
     environment: Environment
     request: Request
@@ -282,11 +283,15 @@ class Diagnosis:
     categories: tuple[Scored, ...]
     others: tuple[Scored, ...]
     failures: tuple[Failure, ...] = ()
+    templates: tuple[Scored, ...] = ()
 
     @property
     def better(self) -> Scored | None:
-        """The best of the readings that are clearly better than the drafter as it is."""
-        found = [it for it in self.readings[1:] if clearly_better(it.counts, self.readings[0].counts)]
+        """The best of the readings that are clearly better than the drafter as it is; of a weak one, of the templates
+        too."""
+        weak = self.first is not None and self.first < WEAK
+        tried = (*self.readings[1:], *(self.templates if weak else ()))
+        found = [it for it in tried if clearly_better(it.counts, self.readings[0].counts)]
         return max(found, key=lambda it: it.counts.tokens_per_pass, default=None)
 
     @property

@@ -6,7 +6,7 @@ batch sizes, more load, the limit of the memory's bandwidth. Everything is compu
 
 from __future__ import annotations
 
-from playground.theory.attribution import Against, Attribution, Decoding, asynchronous, attribute, decoding, published
+from playground.theory.attribution import Against, Attribution, Decoding, attribute, decoding, published
 from playground.theory.formulas import (
     BatchPoint,
     Limit,

@@ -6,13 +6,11 @@ of `metrics.equation`, which the page shows with the speed-up.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.drafting_methods import METHODS
 from playground.metrics import Equation, Measured
 from playground.trace import Round, Trace, once
 
@@ -61,23 +59,6 @@ def attribute(measured: Measured) -> Attribution | None:
         drafting=_tokens(drafting) / len(drafting) / (_tokens(base) / len(base)),
         wider=None if whole.verify is None else _wider(base, ours, plain_s),
     )
-
-
-def asynchronous(measured: Measured) -> float | None:
-    """Predict the speed-up if a second device drafted while the target verifies, and foresaw every verdict.
-
-    That is the limit of asynchronous drafting (SSD, Kumar et al. 2026, arXiv 2603.03251). A draft then takes only what
-    it is longer than the pass before it; the first follows the prefill, which nothing overlaps. None unless a model of
-    its own drafts, since networks read the target's states of that very pass, or where a server does not report times.
-    """
-    lane, rounds = measured.ours.lane, measured.ours.rounds[1:]
-    if METHODS[lane.drafter].weights != "model" or measured.equation is None or measured.equation.draft is None:
-        return None
-    hidden_s = math.fsum(
-        min(later.draft_s or 0.0, before.verify_s or 0.0) for before, later in itertools.pairwise(rounds)
-    )
-    total_s = measured.ours.rounds[-1].end_s
-    return measured.equation.speedup * total_s / (total_s - hidden_s)
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ START_INTRO = (
 )
 TITLES = {PLAIN: "standard", LOOKUP: "with lookup"}
 LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'
+CHECK = '<p><a href="lossless">Is its output the same?</a> The check takes its address.</p>'
 START_EVERY_S = 2
 
 
@@ -168,6 +169,7 @@ def shown_states(servers: StartedServers) -> list[Any]:
         state = servers.state(name)
         line = panels.status(state.sentence, "" if state.kind == "ready" else state.kind)
         log = LOG.format(escape(state.log)) if state.log else ""
+        line += CHECK if state.kind == "ready" and name == LOOKUP else ""
         runs = state.kind in ("busy", "ready")
         lives |= runs
         shown += [line + log, gr.update(interactive=not runs), gr.update(interactive=runs)]

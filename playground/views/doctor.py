@@ -26,6 +26,7 @@ def _(result: Diagnosis) -> Report:
     tables = [files(result), scores("How the drafter is read", "reading", result.readings)]
     folded = [
         scores("By category", "category", result.categories),
+        scores("By template", "template", result.templates),
         scores("Without weights", "drafter", result.others),
     ]
     said = [headline(result), *treatment(result), *(advice(result) if not result.failed else ())]
@@ -106,9 +107,11 @@ def gain(result: Diagnosis, better: Scored) -> str:
 
 
 def treatment(result: Diagnosis) -> list[str]:
-    """Give what a pair file can carry so that the drafter is read well."""
+    """Give what a pair file can carry so that the drafter is read well, or how to ask."""
     if not result.better:
         return []
+    if result.better in result.templates:
+        return [f"Ask so, with the template arguments {json.dumps(dict(result.better.override))}."]
     override = json.dumps({result.method: dict(result.better.override)})
     return [f"In a pair file, this reads it so: readings: {override}"]
 
@@ -138,6 +141,11 @@ def advice(result: Diagnosis) -> list[str]:
         said.append(
             f"{best.name} needs no weights and gives {number(best.counts.tokens_per_pass)} tokens per pass here, "
             f"this drafter {number(counts.tokens_per_pass)}: another kind would pay."
+        )
+    for it in result.templates:
+        said.append(
+            f"With {it.name} it gives {number(it.counts.tokens_per_pass)} tokens per pass, as it is asked here "
+            f"{number(counts.tokens_per_pass)}."
         )
     apart = sorted(result.categories, key=lambda it: it.counts.tokens_per_pass)
     if len(apart) > 1:

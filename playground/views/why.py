@@ -12,9 +12,10 @@ from html import escape
 import plotly.graph_objects as go
 
 from playground import metrics, theory
-from playground.format import number
+from playground.format import number, ratio
 from playground.metrics import Equation, Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
+from playground.theory.asynchronous import Asynchronous
 from playground.theory.queueing import SEEDS
 from playground.trace import Trace
 from playground.views import charts, headline
@@ -88,17 +89,54 @@ def paragraph(measured: Measured) -> str:
     sentences += [_cost(found), _whole(it)]
     if largest := _largest(found):
         sentences.append(f"What costs most is {largest}.")
-    if limit := theory.asynchronous(measured):
-        sentences.append(
-            f"Predicted, not measured: at most {limit:.2f}x if a second device drafted while the target verifies and "
-            "foresaw every verdict (SSD)."
-        )
     if measured.interval:
         sentences.append(
             "These are the figures of one run of each lane, the one in the middle by speed. The speed-up by all runs: "
             f"{headline.runs(measured)}."
         )
     return " ".join(sentences)
+
+
+def second_device(found: Asynchronous) -> str:
+    """Say what a second device for drafting is predicted to give, and what that assumes."""
+    return (
+        f"Predicted, not measured: {found.speedup:.2f}x if a second device drafted while the target verifies (SSD); it "
+        f"would have foreseen {found.foreseen:.0%} of the verdicts, and foreseeing every one would give "
+        f"{found.limit:.2f}x. Assumed: {'; '.join(found.assumed)}."
+    )
+
+
+def overlapped(measured: Measured, found: Asynchronous) -> go.Figure:
+    """Draw the lane as measured, and as predicted: the target's passes and the second device's drafts."""
+    first, *rounds = measured.ours.rounds
+    prefill = (first.start_s, first.end_s - first.start_s)
+    passes = [(it.end_s - (it.verify_s or 0.0), it.verify_s or 0.0) for it in rounds]
+    drafts = [(at - (it.draft_s or 0.0), it.draft_s or 0.0) for it, (at, _) in zip(rounds, passes, strict=True)]
+    predicted = [(it.end_s - it.verify_s, it.verify_s) for it in found.rounds]
+    ahead = [it.hidden_s + it.wait_s for it in found.rounds]
+    early = [(at - draft_s, draft_s) for (at, _), draft_s in zip(predicted, ahead, strict=True)]
+    figure = charts.blank(
+        "A second device that drafts, predicted",
+        f"grey: passes; hatched: drafting; {found.speedup:.2f}× predicted, {ratio(measured.speedup)} measured",
+        "seconds",
+        "",
+    )
+    for row, spans, color, shape in (
+        ("measured", [prefill, *passes], charts.STANDARD, ""),
+        ("measured", drafts, charts.ASSISTED, "/"),
+        ("predicted: target", [prefill, *predicted], charts.STANDARD, ""),
+        ("predicted: drafter", early, charts.ASSISTED, "/"),
+    ):
+        figure.add_bar(
+            y=[row] * len(spans),
+            base=[start for start, _ in spans],
+            x=[seconds for _, seconds in spans],
+            orientation="h",
+            marker={"color": color, "line": {"width": 0}, "pattern": {"shape": shape, "size": 4}},
+            hovertemplate="%{x:.4f} s from %{base:.3f} s on<extra></extra>",
+        )
+    figure.update_layout(barmode="overlay", bargap=0.4, height=240, meta=second_device(found))
+    return figure.update_yaxes(autorange="reversed").update_xaxes(rangemode="tozero")
 
 
 def _cost(found: Attribution) -> str:

@@ -31,9 +31,12 @@ from playground.models.load import LoadedModel
 from playground.models.networks.trained import TrainedConfig, build, save_trained
 from playground.models.store import ModelStore
 from playground.presets import SHIPPED, custom_pair
+from playground.progress import Progress
 from playground.views import report
 
 WIDTH, LAYERS, READ = 64, 8, (2, 4, 7)  # the head's layers, as ids of inputs
+ALL_BUT_EACH_THIRD = torch.arange(300) % 3 != 0
+BLOCK, MASK = 5, 0  # slots of a block, and the id of its mask
 ASKED = DoctorOptions(prompts=("the waves",), max_new_tokens=160, lookahead=3)
 
 
@@ -148,10 +151,10 @@ def broken(folder: Path, drop: str = "", config: dict[str, object] | None = None
     return written(folder, {key: it for key, it in state.items() if key != drop}, given)
 
 
-def reduced(folder: Path, target: LoadedModel) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gives a head every token but each third, rightly, and returns its ids and the tensor t2d."""
-    vocab = target.model.config.vocab_size
-    marks = torch.arange(vocab) % 3 != 0
+def reduced(
+    folder: Path, target: LoadedModel, marks: torch.Tensor = ALL_BUT_EACH_THIRD
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gives a head every token but each third, or those that are marked, rightly, and returns its ids and t2d."""
     ids = marks.nonzero()[:, 0]
     rows = target.model.get_output_embeddings().weight[ids]
     broken(
@@ -261,6 +264,97 @@ def test_what_only_limits_a_head_is_no_accusation(examined, head):
     broken(head, config={"max_position_embeddings": 100, "num_hidden_layers": 8, "rope_theta": 5e5})
     result = examined(head)
     assert result.verdict == "healthy" and about(result, "note") == {"context", "layers", "rope"}
+
+
+@pytest.fixture
+def block(target: LoadedModel, tmp_path: Path) -> Path:
+    """A DFlash drafter that is right about every token. Each slot attends to the position BLOCK before its own: the
+    mask's embedding makes the query, what the middle layer adds the keys, and rotary embeddings make both meet there.
+    The point found there is turned as far."""
+    low, high = range(WIDTH // 2 - 1), range(WIDTH // 2, WIDTH - 1)  # the last circle gives way to the layer's mark
+    kept = torch.zeros(WIDTH).index_fill(0, torch.tensor([*low, *high]), 1.0)
+    mark = torch.zeros(WIDTH).index_fill(0, torch.tensor([WIDTH // 2 - 1]), 1.0)
+    aside = target.model.model.layers[2].mlp.down_proj.bias
+    marked = mark[:, None] * aside / aside.square().sum()
+    size = WIDTH // 4  # of an attention head
+    angles = BLOCK * 10_000.0 ** (-torch.arange(size // 2) / (size // 2))
+    query, key = torch.cat([torch.ones(size // 2), torch.zeros(size // 2)]), torch.cat([angles.cos(), angles.sin()])
+    state = {
+        "fc.weight": torch.cat([kept.diag() - marked, marked, torch.zeros(WIDTH, WIDTH)], dim=1),
+        "hidden_norm.weight": torch.full((WIDTH,), 1.02),
+        "norm.weight": torch.full((WIDTH,), 1.01),
+        "layers.0.input_layernorm.weight": torch.full((WIDTH,), 1.02),
+        "layers.0.post_attention_layernorm.weight": torch.full((WIDTH,), 1.02),
+        "layers.0.self_attn.q_norm.weight": torch.full((size,), 10.0),
+        "layers.0.self_attn.k_norm.weight": torch.full((size,), 10.0),
+        "layers.0.self_attn.q_proj.weight": query.repeat(4)[:, None] * circles(300)[MASK],
+        "layers.0.self_attn.k_proj.weight": key.repeat(4)[:, None] * mark,
+        "layers.0.self_attn.v_proj.weight": kept.diag(),
+        "layers.0.self_attn.o_proj.weight": 20 * turning(300, BLOCK - 1),
+        "layers.0.mlp.gate_proj.weight": torch.zeros(32, WIDTH),
+        "layers.0.mlp.up_proj.weight": torch.zeros(32, WIDTH),
+        "layers.0.mlp.down_proj.weight": torch.zeros(WIDTH, 32),
+    }
+    config = {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": WIDTH, "intermediate_size": 32,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": size,
+        "vocab_size": 300, "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        "num_target_layers": LAYERS, "block_size": BLOCK, "mask_token_id": MASK, "target_layer_ids": [1, 2, 6],
+    }  # fmt: skip
+    return written(tmp_path / "block", state, config)
+
+
+def test_a_right_block_is_healthy(examined, block):
+    result = examined(block, "dflash")
+    assert result.verdict == "healthy" and result.first > 0.9 and not result.failed
+    assert not about(result, "broken") | about(result, "suspect") | about(result, "mismatched")
+
+
+@pytest.mark.parametrize(
+    ("config", "override"),
+    [
+        ({"sample_from_anchor": True}, {"from_anchor": False}),
+        ({"target_layer_ids": [2, 3, 7]}, {"layers": [1, 2, 6]}),
+        ({"target_layer_ids": [0, 1, 5]}, {"layers": [1, 2, 6]}),
+        ({"mask_token_id": 65}, {"mask_token_id": MASK}),
+    ],
+    ids=["the anchor drafts", "layers late", "layers early", "another mask"],
+)
+def test_a_block_that_is_read_wrongly_is_read_rightly_by_what_a_pair_file_carries(examined, block, config, override):
+    broken(block, config=config)
+    result = examined(block, "dflash")
+    assert result.verdict == "misread" and result.first < 0.5 and result.better.override == override
+    assert about(result, "suspect") == ({"mask token"} if "mask_token_id" in config else set())
+    again = examined(block, "dflash", readings={"dflash": dict(result.better.override)})
+    assert again.verdict == "healthy" and again.first > 0.9
+
+
+def test_a_drafter_made_for_answers_without_thinking_is_named(target, head, tmp_path):
+    """It drafts the later half of the vocabulary alone, and so what follows the template's other end."""
+    folder = shutil.copytree(target.name, tmp_path / "thinks")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.chat_template = "{{ messages[0].content }}{{ 'À' if enable_thinking is false else '!' }}"
+    tokenizer.save_pretrained(folder)
+    reduced(head, target, torch.arange(300) >= 150)
+    pair = custom_pair(str(folder), str(head), "eagle3")
+    options = DoctorOptions(prompts=("the waves",), max_new_tokens=60, lookahead=3)
+    work, found = KIND.work(options, Decoders.of(pair))[0], []
+    work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(emit=found.append))
+    (result,) = (event.result for event in found if isinstance(event, ResultReady))
+    assert result.verdict == "misread" and result.first < 0.1 and result.prompts == ("the waves",)
+    assert result.better.override == {"enable_thinking": False} and result.better.counts.tokens_per_pass > 3
+    assert "without thinking" in report.text(report.of(result))
+    fractions = [event.fraction for event in found if isinstance(event, Progress) and event.fraction]
+    assert fractions == sorted(fractions)
+
+
+def test_stopping_it_while_it_scores_is_no_failure(target, head):
+    """A run whose work ends by itself was stopped; one that raises has failed."""
+    pair = paired(target, head, "eagle3")
+    work = KIND.work(ASKED, Decoders.of(pair))[0]
+    watch = Watch(emit=lambda event: watch.stop() if "Scoring" in getattr(event, "label", "") else None)
+    work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, watch)
+    assert watch.stopped()
 
 
 def trained(target, folder, kind):

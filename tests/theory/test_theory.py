@@ -13,6 +13,7 @@ import pytest
 from playground import export, metrics, theory
 from playground.commands import main
 from playground.presets import SHIPPED
+from playground.theory.asynchronous import CANDIDATES, asynchronous
 from playground.theory.formulas import pass_seconds
 from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
 from playground.views import charts, headline, why
@@ -301,9 +302,34 @@ def test_drafts_of_a_second_device_take_what_they_are_longer_than_the_pass_befor
 
     found = lanes("assistant")
     wanted = made_s(31) / (made_s(1) + draft_s + VERIFY_S + 9 * round_s)
-    assert theory.asynchronous(found) == pytest.approx(wanted)
-    assert f"Predicted, not measured: at most {wanted:.2f}x" in why.paragraph(found)
-    assert theory.asynchronous(lanes("mtp")) is None, "it reads what the pass computes"
+    ahead = asynchronous(found)
+    assert ahead.speedup == ahead.limit == pytest.approx(wanted) and ahead.foreseen == 1
+    assert [it.wait_s + it.hidden_s for it in ahead.rounds] == pytest.approx([draft_s] * 10)
+    assert f"Predicted, not measured: {wanted:.2f}x" in why.second_device(ahead)
+    assert asynchronous(lanes("mtp")) is None, "it reads what the pass computes"
+
+
+@pytest.mark.parametrize(("rank", "foreseen"), [(2, True), (CANDIDATES + 1, False), (0, False), (None, None)])
+def test_a_draft_is_made_ahead_where_the_target_s_own_token_was_a_candidate(rank, foreseen):
+    """Each draft has a wrong second token, and its correction is of this rank."""
+    made = [plain_round(0)]
+    for _ in range(10):
+        spent = {"draft_s": 0.02, "verify_s": VERIFY_S, "start_s": made[-1].end_s}
+        it = drafted_round([2, 3], accepted=1, own=1, **spent)
+        made.append(replace(it, target=replace(it.target, rank=rank)))
+    measured = metrics.measured(Comparison((standard(21), trace(made, drafter="assistant"))), "Assisted")
+    ahead = asynchronous(measured)
+    if foreseen is None:
+        assert ahead is None, "a server that does not report it"
+        return
+    assert [it.foreseen for it in ahead.rounds] == [0.0, *[float(foreseen)] * 9], "the prefill hides nothing"
+    hidden = 0.02 * sum(it.foreseen for it in ahead.rounds)
+    assert ahead.rounds[-1].end_s == pytest.approx(made[-1].end_s - hidden)
+    assert ahead.limit > ahead.speedup or foreseen
+    bars = {(it.y[0], it.marker.pattern.shape): it for it in why.overlapped(measured, ahead).data}
+    target, drafter = bars["predicted: target", ""], bars["predicted: drafter", "/"]
+    assert target.base[-1] + target.x[-1] == pytest.approx(ahead.rounds[-1].end_s)
+    assert drafter.base[-1] + drafter.x[-1] == pytest.approx(target.base[-1]), "a draft ends where its pass begins"
 
 
 def made_s(tokens: int) -> float:

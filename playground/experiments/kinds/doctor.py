@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from playground.backends.base import Backend
+from playground.conversation import THINKING, read_arguments
 from playground.drafting_methods import METHODS
 from playground.errors import MadeForAnother, PlaygroundError, check
 from playground.experiments import suite
-from playground.experiments.events import Event, Progress, PromptDone, Watch
+from playground.experiments.events import Progress, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
 from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option, option_of
 from playground.lane import LOCAL, Lane, assisted_lane
@@ -48,34 +49,34 @@ class Doctor(OfPrompts):
 
     @property
     def tokens(self) -> int:
-        return self.answer_tokens
+        return 2 * self.answer_tokens  # with and without thinking
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Diagnosis | None:
-        """Has the target answer, then examines the drafter; None if it was stopped.
+        """Has the target answer, also with its chat template's switch for thinking turned, then examines the drafter;
+        None if it was stopped.
 
         Raises:
+            Stopped: it was stopped while it was loaded or examined.
             PlaygroundError: see `suite.run`; or no prompt could be run.
         """
-
-        def emit(event: Event) -> None:
-            if isinstance(event, PromptDone) or (isinstance(event, Progress) and event.fraction):
-                event = replace(event, fraction=(event.fraction or 0.0) * ANSWERS)
-            watch.emit(event)
-
-        answered = suite.run(
-            baseline, [], self.questions, backends, replace(watch, emit=emit), record=journal_at(self.record)
-        )
+        backend = cast("LocalBackend", backends[LOCAL])
+        backend.load(baseline, watch.progress)
+        turned = [replace(it, request=other) for it in self.questions if (other := backend.turned(it.request))]
+        questions, part = [*self.questions, *turned], watch.first(ANSWERS)
+        answered = suite.run(baseline, [], questions, backends, part, record=journal_at(self.record))
         if answered is None or watch.stopped():
             return None
         suite.check_ran(answered)
         assert self.pair, "of a pair alone"
-        return examine(answered, self.pair, self.lanes[0], cast("LocalBackend", backends[LOCAL]), watch)
+        return examine(answered, self.pair, self.lanes[0], backend, watch)
 
 
 def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend, watch: Watch) -> Diagnosis:
-    """Returns the diagnosis of a drafter by the target's answers. `lane`: the drafter's.
+    """Returns the diagnosis of a drafter by the target's answers, of which those with other template arguments than the
+    first one's are apart. `lane`: the drafter's.
 
     Raises:
+        Stopped: it was stopped.
         PlaygroundError: its files cannot be fetched.
     """
     watch.progress(Progress("Reading the drafter's files", ANSWERS))
@@ -89,6 +90,10 @@ def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend
             found = _of(backend, lane, trace)
             if not found:
                 break
+            if trace.request.template != answered.request.template:
+                turned = read_arguments(trace.request.template)
+                scores.add({_called(turned): (turned, found[0][""][1])}, "template")
+                continue
             chosen += found[1]
             scores.add(found[0])
             scores.add({row.category: ({}, found[0][""][1])}, "category")
@@ -102,14 +107,20 @@ def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend
         request=answered.request,
         lane=lane,
         method=method,
-        prompts=answered.prompts,
+        prompts=tuple(dict.fromkeys(answered.prompts)),
         findings=tuple(findings),
         readings=tuple(replace(it, override={**known, **it.override}) for it in scores.of("reading")),
         chance=chosen.most_common(1)[0][1] / chosen.total() if chosen else 0.0,
         categories=scores.of("category"),
         others=scores.of("other"),
         failures=answered.failures,
+        templates=scores.of("template"),
     )
+
+
+def _called(arguments: Mapping[str, Any]) -> str:
+    on = all(value is True for name, value in arguments.items() if name in THINKING)
+    return f"the chat template {'with' if on else 'without'} thinking"
 
 
 def _of(backend: LocalBackend, lane: Lane, trace: Trace) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground.backends.base import Backend
 from playground.backends.connect import connected
+from playground.errors import Stopped
 from playground.experiments import suite
 from playground.experiments.events import ResultReady, Watch
 from playground.experiments.journal import Journal, read
-from playground.experiments.kinds.options import Options
+from playground.experiments.kinds.options import Decoders, Options, ServersOptions
 from playground.experiments.questions import Question
 from playground.experiments.work import Experiment
 from playground.lane import Lane, standard_lane, together
@@ -34,9 +36,8 @@ class Kind:
         options: a dataclass of `Option`s.
         work: makes the experiment and its title from the options and the `Decoders` (None without a pair).
         experiment: the class of the experiment, which the history stores as JSON.
-        pair: whether a pair decodes; otherwise the options name servers.
-        servers: whether two servers can decode instead of the pair.
-        alone: whether a server can do so without a baseline, or with the pair's target for one.
+        pair: whether a pair decodes, unless `ServersOptions` name servers; without one, servers alone do.
+        alone: whether a server can decode without a baseline, or with the pair's target for one.
         varies: the setting of the lanes whose values are compared; "" for none.
         room: the room of the page that links to it; "" for one that is reached from a result.
         shared: the address of the page that it shares with other kinds; "" for a page of its own.
@@ -52,7 +53,6 @@ class Kind:
     intro: str = ""
     hint: str = ""
     pair: bool = True
-    servers: bool = False
     alone: bool = False
     varies: Callable[[Any], str] = lambda options: ""
     room: str = "Best drafter"
@@ -62,6 +62,28 @@ class Kind:
     def page(self) -> str:
         """The address of its page."""
         return self.shared or self.name
+
+    def decoders(self, options: Options, pair: Callable[[], Pair], named: bool) -> Decoders | None:
+        """Returns what decodes, as the options say; None for a kind without a pair.
+
+        Args:
+            pair: returns the pair; not called where servers decode without it.
+            named: whether it was named for a server that is compared with its target.
+
+        Raises:
+            PlaygroundError: a server is missing or does not answer; or those of `pair`.
+        """
+        if not self.pair:
+            return None
+        if not isinstance(options, ServersOptions) or not options.served:
+            return Decoders.of(pair())
+        *baselines, lane = options.lanes(self.varies(options), alone=self.alone)
+        return Decoders(
+            f"{lane.target} in {lane.backend}",
+            pair() if self.alone and named else None,
+            baseline=baselines[0] if baselines else None,
+            server=lane,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +104,7 @@ class OfPrompts:
         def lanes(self) -> Sequence[Lane]: ...
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Result | None:
-        """Runs the experiment; returns None if it was stopped before there was a result."""
+        """Runs the experiment; returns None, or raises Stopped, if it was stopped before there was a result."""
         raise NotImplementedError
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
@@ -90,9 +112,10 @@ class OfPrompts:
         if baseline is None:
             assert self.pair, "without a pair there is a server's lane"
             baseline = standard_lane(self.pair)
-        result = self.run(baseline, {**backends, **connected([baseline, *self.lanes])}, watch)
-        if result:
-            watch.emit(ResultReady(result))
+        with suppress(Stopped):
+            result = self.run(baseline, {**backends, **connected([baseline, *self.lanes])}, watch)
+            if result:
+                watch.emit(ResultReady(result))
 
     def so_far(self) -> Result | None:
         """Returns the result of what the journal holds; None without a finished question."""

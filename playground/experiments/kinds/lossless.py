@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, cast
 from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.server import BEST, Alone, ServerBackend
-from playground.errors import Stopped, check
+from playground.errors import check
 from playground.experiments import suite
-from playground.experiments.events import Event, Progress, PromptDone, Watch
+from playground.experiments.events import Progress, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at, titled
 from playground.experiments.kinds.options import (
     Decoders,
     DraftersOptions,
     DraftingOptions,
     PromptOptions,
+    ServersOptions,
     WholeAnswerOptions,
     option,
 )
@@ -61,7 +62,7 @@ SAMPLED = {"temperature": 0.7, "top_k": BEST, "top_p": 0.9}
 WORDS = 4  # tokens of an answer whose texts are compared where a server gives no log-probabilities
 
 
-class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, DraftersOptions):
+class LosslessOptions(ServersOptions, WholeAnswerOptions, DraftingOptions, PromptOptions, DraftersOptions):
     draws: int = option(2048, "Draws", "tokens to sample with each lane", low=1, folded=True, group="what is tested")
     rules: tuple[Rule, ...] = option(
         (), "Wrong on purpose", "adds deliberately lossy lanes, which the check should fail",
@@ -70,6 +71,18 @@ class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, Drafte
     sampled_at: float = option(
         0.0, "Temperature", "temperature of the sampled answers; 0 takes 1, and 0.7 of a server", high=10,
         places=("terminal",), flag="temperature", group="what is tested",
+    )  # fmt: skip
+    server: str = option(
+        "", "Server", "its address, to check it in place of the drafters, such as http://127.0.0.1:8082",
+        group="servers",
+    )  # fmt: skip
+    baseline_server: str = option(
+        "", "Standard server", "address of one with the same model, without speculation", group="servers", folded=True
+    )
+    model: str = option("", "Model's name", "if a server has several models", group="servers", folded=True)
+    by_target: bool = option(
+        False, "Compare with the model above", "of a server: with its target, here, and not with what it draws alone",
+        places=("page", "endpoint"), group="servers", folded=True,
     )  # fmt: skip
 
 
@@ -92,6 +105,7 @@ class Lossless(OfPrompts):
         """Runs greedy and sampled questions like `suite.run`, then checks the answers; None if it was stopped.
 
         Raises:
+            Stopped: it was stopped during the check.
             PlaygroundError: see `suite.run`; or no question could be run.
         """
         server = backends[self.lanes[0].backend]
@@ -101,7 +115,7 @@ class Lossless(OfPrompts):
         check(
             answers is None or scored or bool(lanes),
             f"{self.lanes[0].backend} gives no log-probabilities of token ids, so its output can only be compared with "
-            "that of the same model without speculation. Name a server of it with --baseline-server.",
+            "that of the same model without speculation. Name a server of it, too (--baseline-server).",
         )
         if answers and lanes:
             answers.check_prompt(baseline, self.questions[0].request)
@@ -112,27 +126,18 @@ class Lossless(OfPrompts):
                 return f"Prompt {number + 1} of {first}"
             return f"Sampled answer {number + 1 - first} of {total - first}"
 
-        def emit(event: Event) -> None:
-            """Emits progress, scaled to leave a share for the check against the target."""
-            if isinstance(event, PromptDone) or (isinstance(event, Progress) and event.fraction):
-                event = replace(event, fraction=(event.fraction or 0.0) * ANSWERS)
-            watch.emit(event)
-
-        part, record = replace(watch, emit=emit), journal_at(self.record)
-        result = suite.run(baseline, lanes, every, backends, part, record=record, called=called)
+        record = journal_at(self.record)
+        result = suite.run(baseline, lanes, every, backends, watch.first(ANSWERS), record=record, called=called)
         if result is None or watch.stopped():
             return None
         suite.check_ran(result)
         names = [*dict.fromkeys(row.lane for row in result.rows)]
         greedy = {name: _traces(result, name, range(first)) for name in names}
         sampled = {name: _traces(result, name, range(first, len(every))) for name in names}
-        try:
-            if answers:
-                checks = answers.checks(greedy, sampled, scored, watch)
-            else:
-                checks = _checks(greedy, sampled, backends, watch)
-        except Stopped:
-            return None
+        if answers:
+            checks = answers.checks(greedy, sampled, scored, watch)
+        else:
+            checks = _checks(greedy, sampled, backends, watch)
         return LosslessResult(
             environment=result.environment,
             request=every[-1].request,
@@ -396,7 +401,7 @@ def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
 
 
 def _of_server(options: LosslessOptions, on: Decoders, server: Lane, questions: tuple[Question, ...]) -> Lossless:
-    check(not options.rules, "A rule that is wrong on purpose is of this process. Leave --rule out, or the server.")
+    check(not options.rules, "A rule that is wrong on purpose is of this process. Leave it out, or the server.")
     plain = not any(each.request.constraint or each.request.penalised for each in questions)
     check(plain, "A server is checked without grammars and penalties, which look back at the answer. Leave them out.")
     return Lossless(
@@ -413,14 +418,14 @@ KIND = Kind(
     name="lossless",
     label="Is the output the same?",
     does="Checks whether the output of each drafter is the target's own, greedy and sampled.",
-    intro="Speculative decoding promises the model's own output. This checks the promise for your models: greedy "
-    "outputs token for token, sampled ones by a test of their distribution.",
-    hint="Press Run. To see the check fail, add a rule that is wrong on purpose under Advanced.",
+    intro="Speculative decoding promises the model's own output. This checks the promise for your models, or for a "
+    "server: greedy outputs token for token, sampled ones by a test of their distribution.",
+    hint="Press Run. To see the check fail, add a rule that is wrong on purpose under Advanced. To check a server, "
+    "give its address.",
     exits="0: all lanes passed; 1: one is not lossless",
     options=LosslessOptions,
     work=_work,
     experiment=Lossless,
-    servers=True,
     alone=True,
     room="",
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from playground import settings
+from playground.backends.connect import server_lanes
 from playground.errors import check
 from playground.lane import Lane, Request, asked, assisted_lane
 from playground.presets import Pair
@@ -212,6 +213,47 @@ class RunsOptions(Options):
         3, "Runs", "runs of each prompt in each lane", low=1, high=100, slider=Slider(1, 10, 1), group="repeats",
         folded=True,
     )  # fmt: skip
+
+
+class ServersOptions(Options):
+    """Two servers that decode instead of the pair; for a kind whose `alone` is true one is enough."""
+
+    baseline_server: str = option(
+        "", "Standard server", "address of one with the same model, without speculation", places=("terminal",),
+        group="servers", folded=True,
+    )  # fmt: skip
+    server: str = option(
+        "", "Server", "address of the one to measure, in place of a pair, such as http://127.0.0.1:8082",
+        places=("terminal",), group="servers",
+    )  # fmt: skip
+    model: str = option(
+        "", "Model's name", "if a server has several models", places=("terminal",), group="servers", folded=True
+    )
+
+    @property
+    def served(self) -> bool:
+        """Whether servers decode."""
+        return bool(self.server.strip() or self.baseline_server.strip())
+
+    def lanes(self, over: str, *, alone: bool) -> list[Lane]:
+        """Returns the lanes of the servers, the baseline's first. `over`: the setting whose values are compared; "" for
+        none. `alone`: whether the baseline's may be missing.
+
+        Raises:
+            PlaygroundError: a server is missing, does not answer, or has no such setting.
+        """
+        urls = [url for it in (self.baseline_server, self.server) if (url := it.strip())]
+        check(bool(self.server and (alone or len(urls) == 2)), "Give both --server and --baseline-server.")
+        unknown = over in ("nodes", "confidence_threshold")
+        check(not unknown, f"No server can be asked for another {over.replace('_', ' ')}. Sweep the lookahead.")
+        lanes, backends = server_lanes(urls, self.model.strip())
+        server = backends[lanes[-1].backend]
+        check(
+            over != "lookahead" or server.obeys_lookahead,
+            f"{server.name} does not draft as many tokens as a request asks for. Start it with each lookahead in turn, "
+            "and compare these with `suite`.",
+        )
+        return lanes
 
 
 class TracesOptions(Options):

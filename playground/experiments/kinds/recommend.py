@@ -21,7 +21,14 @@ from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at, titled
-from playground.experiments.kinds.options import AnswerOptions, Decoders, DraftersOptions, OrderOptions, PromptOptions
+from playground.experiments.kinds.options import (
+    AnswerOptions,
+    Decoders,
+    DraftersOptions,
+    OrderOptions,
+    PromptOptions,
+    ServersOptions,
+)
 from playground.experiments.questions import Question
 from playground.lane import Lane, at_lookahead, label
 from playground.results import Recommendation, SuiteResult
@@ -32,7 +39,7 @@ REFINING, CONFIRMING = 2, 3  # runs of each prompt
 STAGES = ("Screening", "Refining", "Confirming")
 
 
-class RecommendOptions(OrderOptions, AnswerOptions, PromptOptions, DraftersOptions):
+class RecommendOptions(ServersOptions, OrderOptions, AnswerOptions, PromptOptions, DraftersOptions):
     pass
 
 
@@ -161,7 +168,6 @@ KIND = Kind(
     options=RecommendOptions,
     work=_work,
     experiment=Recommend,
-    servers=True,
     shared="best",
     varies=lambda options: "lookahead",
 )

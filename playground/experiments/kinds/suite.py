@@ -17,6 +17,7 @@ from playground.experiments.kinds.options import (
     OrderOptions,
     PromptOptions,
     RunsOptions,
+    ServersOptions,
     TracesOptions,
     TreeOptions,
     option,
@@ -27,7 +28,7 @@ from playground.settings import PRESET
 
 
 class SuiteOptions(
-    TracesOptions, OrderOptions, RunsOptions, AnswerOptions, TreeOptions, PromptOptions, DraftersOptions
+    ServersOptions, TracesOptions, OrderOptions, RunsOptions, AnswerOptions, TreeOptions, PromptOptions, DraftersOptions
 ):
     lookaheads: tuple[int, ...] = option(
         (), "Lookaheads", "a lane for each of these; none takes the preset's", low=1, high=64, one=4,
@@ -76,6 +77,5 @@ KIND = Kind(
     options=SuiteOptions,
     work=_work,
     experiment=Suite,
-    servers=True,
     shared="best",
 )

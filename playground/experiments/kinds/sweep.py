@@ -21,7 +21,7 @@ from pathlib import Path
 from playground import ROOT, metrics, ranked, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
-from playground.errors import PlaygroundError, Stopped, check
+from playground.errors import PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments import suite as summaries
 from playground.experiments.events import Watch
@@ -34,6 +34,7 @@ from playground.experiments.kinds.options import (
     OrderOptions,
     PromptOptions,
     RunsOptions,
+    ServersOptions,
     option,
 )
 from playground.experiments.questions import Question
@@ -60,7 +61,7 @@ class DrafterOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions):
     drafter: str | None = option(None, "Drafter", "the drafting method", group="drafting")
 
 
-class SweepOptions(DrafterOptions, PromptOptions):
+class SweepOptions(ServersOptions, DrafterOptions, PromptOptions):
     axis: Axis = option("lookahead", "Setting", "which takes several values", choices=AXES, flag="over")
     values: tuple[float, ...] = option(
         (), "Values", "of the setting; lookahead 0 is no drafter; none takes some over its range",
@@ -68,7 +69,7 @@ class SweepOptions(DrafterOptions, PromptOptions):
     )  # fmt: skip
 
 
-class DepthOptions(DrafterOptions):
+class DepthOptions(ServersOptions, DrafterOptions):
     until: int = option(2048, "Context", "tokens of context at the end", low=256, high=2**20)
     steps: int = option(8, "Turns", "turns in which the context grows to its end", low=2, high=64)
     runs: int = option(1, "Runs", "runs of each turn in each lane", low=1, high=100, folded=True)
@@ -105,10 +106,7 @@ class Sweep(OfPrompts):
         if self.axis in ANSWER:
             questions = [_at(question, self.axis, value) for value in self.values for question in questions]
         elif self.axis in ("prompt_tokens", "depth"):
-            try:
-                backends[baseline.backend].load(baseline, watch.progress)
-            except Stopped:
-                return None
+            backends[baseline.backend].load(baseline, watch.progress)
             count = partial(_count, backends[baseline.backend], baseline)
             if self.axis == "depth":
                 questions = [conversation(questions[0].request, [int(value) for value in self.values], count)]
@@ -360,7 +358,6 @@ KIND = Kind(
     options=SweepOptions,
     work=_work,
     experiment=Sweep,
-    servers=True,
     varies=lambda options: options.axis,
 )
 
@@ -376,7 +373,6 @@ DEPTH = Kind(
     options=DepthOptions,
     work=_depth,
     experiment=Depth,
-    servers=True,
 )
 
 ACCEPTANCE = Kind(

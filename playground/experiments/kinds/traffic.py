@@ -18,7 +18,7 @@ from typing import Any, Literal
 from playground import metrics, ranked
 from playground.backends.base import Backend
 from playground.conversation import Message, messages_of, read_tools, unwrapped
-from playground.errors import PlaygroundError, Stopped, check
+from playground.errors import PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments.events import Progress, Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
@@ -29,6 +29,7 @@ from playground.experiments.kinds.options import (
     DraftersOptions,
     OrderOptions,
     RunsOptions,
+    ServersOptions,
     TreeOptions,
     option,
 )
@@ -165,7 +166,7 @@ def _sharegpt(turns: Any) -> list[dict[str, Any]]:
     return [{"role": SHAREGPT[turn["from"]], "content": turn["value"]} for turn in turns]
 
 
-class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, DraftersOptions):
+class TrafficOptions(ServersOptions, OrderOptions, RunsOptions, AnswerOptions, TreeOptions, DraftersOptions):
     log: str = option("", "Log", "conversations as JSON or JSON lines: messages, or ShareGPT's form", positional=True)
     sample: int = option(0, "Sample", "assistant turns to decode, spread evenly; 0 for all", folded=True)
     estimate: bool = option(True, "Estimate first", "acceptance over the logged answers, without decoding", folded=True)
@@ -204,10 +205,7 @@ class Traffic(OfPrompts):
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> TrafficResult | None:
         """Estimates acceptance, then decodes the questions like `suite.run`; None if it was stopped before a turn was
         decoded."""
-        try:
-            counts = self._estimates(backends, watch) if self.estimate else {}
-        except Stopped:
-            return None
+        counts = self._estimates(backends, watch) if self.estimate else {}
         found = suite.run(
             baseline, self.lanes, self.questions, backends, watch,
             runs=self.runs, seed=self.seed, skip=True, record=journal_at(self.record),
@@ -309,6 +307,5 @@ KIND = Kind(
     options=TrafficOptions,
     work=_work,
     experiment=Traffic,
-    servers=True,
     shared="best",
 )

@@ -57,7 +57,7 @@ def check_files(
             tensors |= load_file(path)
     state = {key.removeprefix("model."): tensor for key, tensor in tensors.items()}
     given = _Files(raw, raw.get("transformer_layer_config") or raw, state, target)
-    checks = (_numbers, _norms, _embedding, _map, _head, _layers, _flags, _reach)
+    checks = (_numbers, _norms, _embedding, _map, _head, _layers, _flags, _mask, _reach)
     found = [it for check in checks for it in check(given)]
     if any((files.folder / each).is_file() for each in ("tokenizer.json", "tokenizer_config.json")):
         found += _tokenizer(AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False), target.tokenizer)
@@ -229,6 +229,16 @@ def _flags(files: _Files) -> Iterator[Finding]:
     made = str(verifier or files.raw.get("target") or "").rsplit("/", 1)[-1]
     if made and made.lower() != files.target.name.rsplit("/", 1)[-1].lower():
         yield Finding("note", "target", f"It was trained for {made}; the target here is called {files.target.name}.")
+
+
+def _mask(files: _Files) -> Iterator[Finding]:
+    """A slot to draft is marked by a token that no text has."""
+    id_ = {**files.raw, **(files.raw.get("dflash_config") or {})}.get("mask_token_id")
+    tokenizer: Any = files.target.tokenizer
+    token = None if id_ is None else tokenizer.convert_ids_to_tokens(id_) if id_ < len(tokenizer) else None
+    if token is not None and id_ not in tokenizer.all_special_ids and "mask" not in token.lower():
+        said = f"Its mask token, {id_}, is {token!r}, an ordinary token of the target's vocabulary."
+        yield Finding("suspect", "mask token", said)
 
 
 def _reach(files: _Files) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 A reading is a mapping of fields to values, which `read_as` sets on a loaded network. The doctor scores a drafter under
 each of `readings`; a pair file can carry the one that fits (`Pair.readings`). Published drafters were met that need
 them: layer ids that name inputs or outputs (sglang 37475), a block whose first slot drafts or does not (sglang
-40144), norms before or after, an embedding that was exported untrained (TorchSpec 38).
+40144), a mask token that is another, norms before or after, an embedding that was exported untrained (TorchSpec 38).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from playground.errors import check
+from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import SharedHead
@@ -24,8 +24,10 @@ Undo = list[tuple[Any, str, Any]]  # objects, their attributes, and the values b
 BOTH = frozenset(["full_attention", "sliding_attention"])
 
 
-def readings(network: nn.Module, target: PreTrainedModel) -> dict[str, Reading]:
-    """Returns the readings that a network can have other than its present one, by what each says, for a sentence."""
+def readings(network: nn.Module, loaded: LoadedModel) -> dict[str, Reading]:
+    """Returns the readings that a network can have other than its present one, by what each says, for a sentence.
+    `loaded`: its target."""
+    target = loaded.model
     n = target.config.get_text_config(decoder=True).num_hidden_layers
     if isinstance(network, SharedHead):
         return {"the hidden state before the target's final norm": {"layers": [n - 1]}}
@@ -40,7 +42,7 @@ def readings(network: nn.Module, target: PreTrainedModel) -> dict[str, Reading]:
         others["block tokens see each other" if causal else "block tokens see earlier ones alone"] = {
             "causal": not causal
         }
-        return others
+        return others | _masks(network, loaded)
     usual = [1, n // 2 - 1, n - 4]
     if usual != [*network.layers] and len(network.layers) == 3 and min(usual) >= 0:
         others["the usual layers"] = {"layers": usual}
@@ -69,6 +71,15 @@ def _moved(layers: Sequence[int], n: int) -> dict[str, Reading]:
         if min(moved) >= 0 and max(moved) < n:
             found[words] = {"layers": moved}
     return found
+
+
+def _masks(network: DFlash, target: LoadedModel) -> dict[str, Reading]:
+    """Other tokens that may stand for the slots to draft: those that no text has, and the first row past them."""
+    tokenizer: Any = target.tokenizer
+    known = {id_: token for token, id_ in tokenizer.get_vocab().items()}
+    ids = [*tokenizer.all_special_ids, *(id_ for id_, token in known.items() if "mask" in token.lower()), len(known)]
+    others = [id_ for id_ in dict.fromkeys(ids) if id_ != network.config.mask_token_id and id_ < network.vocab_size]
+    return {f"{known.get(it, 'the first unused row')} ({it}) as its mask": {"mask_token_id": it} for it in others}
 
 
 def _shifted(network: Any) -> dict[str, Reading]:
@@ -106,6 +117,8 @@ def _places(network: Any, field: str, value: Any) -> list[tuple[Any, str, Any]]:
         return [(network, "draft_ids", (network.draft_ids + value).clamp(0, network.vocab_size - 1))]
     if field == "from_anchor" and block:
         return [(network, "drafts", network.block_size - (not value))]
+    if field == "mask_token_id" and block:
+        return [(network.config, field, value)]
     if field == "causal" and block:
         return [(network, "causal", BOTH if value else frozenset())]
     if field == "norm_before_residual" and eagle:

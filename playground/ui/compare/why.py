@@ -16,6 +16,7 @@ from gradio.events import Dependency
 from playground import metrics, theory
 from playground.lane import preset_of
 from playground.presets import Pair
+from playground.theory.asynchronous import asynchronous
 from playground.ui import panels
 from playground.ui import panels as deploy
 from playground.ui.compare.shown import Shown
@@ -57,6 +58,7 @@ def wire(
             words = gr.HTML(apply_default_css=False)
             with gr.Row(elem_classes="charts"):
                 plot, acceptance = panels.empty_plot(), panels.empty_plot()
+            ahead = panels.empty_plot()
             with gr.Accordion(
                 "In a batch and under load, predicted", open=False, elem_id="predicted", elem_classes="renewed"
             ) as predicted:
@@ -77,14 +79,14 @@ def wire(
         with gr.Accordion("Details", open=False, elem_id="all-details"):
             details.render()
     latest: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
-    reasons.expand(_why, shown, [words, plot, acceptance], **latest)
+    reasons.expand(_why, shown, [words, plot, acceptance, ahead], **latest)
     gr.on([priced.expand, rate.change], _cost, [shown, rate], costs, **latest)
     predicted.expand(_predicted, shown, [said, batch, load], **latest)
     unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **latest)
     folded = {
         "open: false": [reasons, predicted, priced, unfolded],
         "value: ''": [words, said, costs, settings],
-        "visible: false": [plot, acceptance, batch, load],
+        "visible: false": [plot, acceptance, ahead, batch, load],
     }
     outputs, updates = in_browser(folded)
     gr.on(list(looks), None, None, outputs, js=f"() => {updates}", **PRIVATE)
@@ -101,25 +103,30 @@ def renew(ends: Sequence[Dependency]) -> None:
         end.then(None, None, None, js=f"() => {RENEW}", **PRIVATE)
 
 
-def _why(shown: Shown | None) -> tuple[str, Any, Any]:
+def _why(shown: Shown | None) -> tuple[str, Any, Any, Any]:
     hidden = gr.update(visible=False)
     if shown is None:
-        return f"<p>{NOTHING}</p>", hidden, hidden
+        return f"<p>{NOTHING}</p>", hidden, hidden, hidden
     measured = metrics.measured(shown.comparison, shown.chosen)
     other = measured.ours
     figure = why.waterfall(measured)
     by_position = gr.update(value=panels.plot(charts.acceptance(other), "acceptance-by-position"), visible=True)
     if figure is None:
-        return "<p>This lane has too few rounds with a draft to explain.</p>", hidden, by_position
+        return "<p>This lane has too few rounds with a draft to explain.</p>", hidden, by_position, hidden
     sentences = [why.paragraph(measured)]
     if found := theory.what_if(measured.base, other):
         sentences.append(why.lookahead(found, other))
+    ahead = asynchronous(measured)
+    if ahead:
+        sentences.append(why.second_device(ahead))
+        drawn = gr.update(value=panels.plot(why.overlapped(measured, ahead), "second-device"), visible=True)
     shows = "".join(
         f'<button type="button" data-lights="{name}" aria-pressed="false">{escape(label)}</button>'
         for label, name in why.lights(measured)
     )
     words = f'{_paragraphs(sentences)}<div class="steps">Show in the timeline and the text: {shows}</div>'
-    return words, gr.update(value=panels.plot(figure, "why"), visible=True), by_position
+    shown_why = gr.update(value=panels.plot(figure, "why"), visible=True)
+    return words, shown_why, by_position, drawn if ahead else hidden
 
 
 def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:

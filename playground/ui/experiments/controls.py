@@ -15,7 +15,7 @@ from playground import validation
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, Option, options_of
+from playground.experiments.kinds.options import Option, options_of
 from playground.experiments.work import Experiment
 from playground.presets import Pair, pair_of, suites
 from playground.settings import SETTINGS
@@ -25,6 +25,7 @@ from playground.ui.wiring import QUIET, Named, picked
 
 OWN_FILE = "own"
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
+ADDRESSES = ("baseline_server", "server")
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,8 @@ def work_of(
         )
         given["log"] = str(values.get("file") or given["log"])
     options: Any = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
-    if not kind.pair:
-        return *kind.work(options, None), values
-    return *kind.work(options, Decoders.of(pair_of(pairs, values["pair"]))), values
+    decoders = kind.decoders(options, lambda: pair_of(pairs, values["pair"]), bool(values.get("by_target")))
+    return *kind.work(options, decoders), values
 
 
 def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> Named:
@@ -165,6 +165,8 @@ def control(name: str, options: Mapping[str, Option], models: Models) -> dict[st
         return {name: gr.Dropdown(choices, value=default, **words)}
     if option.of is bool:
         return {name: gr.Checkbox(default, **words)}
+    if name in ADDRESSES:  # the servers that the page started, or any other
+        return {name: gr.Dropdown([], value=default, allow_custom_value=True, elem_id=name.replace("_", "-"), **words)}
     if several:
         field, by = option.by or ("", {})
         shown = by[options[field].default] if by else default

@@ -39,8 +39,8 @@ def build(
     """Lays the page of a kind out and wires it.
 
     Args:
-        addresses: for each option that is the address of a server, a function that returns its first value ("" for
-            none).
+        addresses: for each of `controls.ADDRESSES`, a function that returns that of a server that was started here (""
+            for none): a choice, or the first value where servers alone decode.
     """
     gr.HTML(f"<h1>{kind.label}</h1><p>{kind.intro}</p>", elem_classes="intro")
     if experiments.refusal:
@@ -57,9 +57,14 @@ def build(
         return controls.work_of(kind, models.pairs, values)
 
     wire(page, experiments, made, (kind.name,), begin_with, work, kind.hint)
-    if not kind.pair:
-        boxes = [made[name] for name in addresses]
-        page.load(lambda: [url() or gr.skip() for url in addresses.values()], None, boxes, **QUIET)
+    if "server" in made:
+
+        def offered() -> list[Any]:
+            found = [url() for url in addresses.values()]
+            choices = {"choices": [*filter(None, found)]}
+            return [gr.update(**choices, **({"value": url} if url and not kind.pair else {})) for url in found]
+
+        page.load(offered, None, [made[name] for name in addresses], **QUIET)
 
 
 def wire(
