@@ -16,6 +16,7 @@ from playground.experiments.suite import of_comparison
 from playground.lane import label
 from playground.presets import SHIPPED
 from playground.results import STANDARD, SuiteResult, record, to_json
+from playground.trace import Comparison
 from playground.views import records
 from tests.ui import fakes
 
@@ -91,6 +92,23 @@ def test_every_shipped_record_is_valid_and_published_ones_name_their_source():
     assert len(found) > 10
     assert {it.source for it in found.values()} == {"measured", "published"}
     assert all(it.url and not it.baseline for it in found.values() if it.source == "published")
+
+
+def test_a_row_opens_the_run_behind_it_which_says_the_same(monkeypatch):
+    found = record.load()
+    kept = {name: it for name, it in found.items() if it.run}
+    assert len(kept) > 10 and all(it.here for it in kept.values())
+    for it in kept.values():
+        run = record.run_of(it)
+        made = record.of(of_comparison(run) if isinstance(run, Comparison) else run)
+        assert [(lane.drafter, lane.speedup) for lane in made.lanes] == [(it.drafter, it.speedup) for it in it.lanes]
+    shown = records.html(found, [*kept])
+    assert shown.count("records?run=") == sum(len(it.lanes) for it in kept.values())
+    assert "was not kept" in shown and "in the repository" in records.page(found)
+    monkeypatch.setattr(record, "ROOT", SHIPPED)  # as in a wheel, which holds no results
+    assert record.run_of(next(iter(kept.values()))) is None
+    with pytest.raises(PlaygroundError, match="below assets"):
+        replace(found["starter-cpu-2-cores-xeon"], run="assets/../../secret.json")
 
 
 def test_the_terminal_makes_checks_and_submits(tmp_path, monkeypatch, capsys):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -16,18 +17,20 @@ from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
-from playground import ROOT, __version__, metrics, validation
+from playground import ROOT, __version__, export, metrics, validation
 from playground.errors import PlaygroundError, check
 from playground.format import count
 from playground.lane import LOCAL, Lane, Request, label, names, verified_by
 from playground.metrics import PositionAcceptance, Timed
 from playground.presets import SHIPPED
 from playground.results import STANDARD as BASELINE
-from playground.results import Interval, Row, SuiteResult
+from playground.results import Interval, Result, Row, SuiteResult, from_json
 from playground.settings import SETTINGS, AnswerSettings, DraftSettings
+from playground.trace import Comparison
 
 RECORDS = ROOT / "records"
 SCHEMA = 1
+RUN = re.compile(r"assets/(\w[\w.-]*/)*\w[\w.-]*\.json")  # names no folder above
 CLOSE = 1e-3  # by how much of itself a speed-up may differ from that of the times
 
 
@@ -83,7 +86,8 @@ class Record:
     `url` of where. `target`: its name, with its `weights`. `engine`: what decoded. `suite`: its name or what it is.
     `categories`: the number of outputs of each kind of prompt. `noise`: the median, over the prompts and lanes that ran
     more than once, of the fastest run's speed over the slowest's. `url` of a measured one: where the run behind it can
-    be opened. `prompts`: their text, if wanted.
+    be opened; `run`: the file with it in this repository; neither where it was not kept. `prompts`: their text, if
+    wanted.
 
     Raises:
         PlaygroundError: the sums do not agree.
@@ -106,6 +110,7 @@ class Record:
     noise: float | None = None
     baseline: Times | None = None
     url: str = ""
+    run: str = ""
     note: str = ""
     prompts: tuple[str, ...] = ()
     schema_version: int = SCHEMA
@@ -114,6 +119,7 @@ class Record:
         check(self.schema_version == SCHEMA, f"This record has schema version {self.schema_version}, not {SCHEMA}.")
         check(bool(self.lanes), "The record has no drafter.")
         check(not self.url or self.url.startswith("https://"), "url should begin with https://.")
+        check(not self.run or RUN.fullmatch(self.run) is not None, "run should be a .json file below assets/.")
         if self.source == "published":
             check(bool(self.url), "A published figure needs the url of its source.")
         for lane in self.lanes:
@@ -123,6 +129,11 @@ class Record:
     def outputs(self) -> int | None:
         """The number of outputs of each lane in one run; None for a published figure without it."""
         return sum(self.categories.values()) if self.categories else None
+
+    @property
+    def here(self) -> bool:
+        """Whether the file of the run behind it is on this machine."""
+        return bool(self.run) and (ROOT / self.run).is_file()
 
     def _check(self, lane: Drafted) -> None:
         check(lane.speedup > 0, f"{lane.name}: the speed-up should be above 0; it is {lane.speedup}.")
@@ -199,6 +210,18 @@ def read(text: str | bytes, where: str = "") -> Record:
 def load(folder: Path = RECORDS) -> dict[str, Record]:
     """Read all records of a folder, by their files' stems."""
     return {path.stem: read(path.read_bytes(), path.name) for path in sorted(folder.glob("*.json"))}
+
+
+def run_of(record: Record) -> Result | Comparison | None:
+    """Read the run behind a record; None where its file is not here.
+
+    Raises:
+        PlaygroundError: the file is no result.
+    """
+    if not record.here:
+        return None
+    data = json.loads((ROOT / record.run).read_text(encoding="utf-8"))
+    return from_json(data) if "rows" in data else export.from_json(data)
 
 
 def text(record: Record) -> str:

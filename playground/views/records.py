@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from html import escape
 
 from playground.drafting_methods import METHODS
@@ -50,8 +50,9 @@ def page(records: Mapping[str, Record]) -> str:
     return framed("Records · Speculative Decoding Playground", body, script)
 
 
-def html(records: Mapping[str, Record]) -> str:
-    """Return filters and rows as HTML, the fastest row first. The script in `assets/records.js` makes them work."""
+def html(records: Mapping[str, Record], opens: Collection[str] = ()) -> str:
+    """Return filters and rows as HTML, the fastest row first. The script in `assets/records.js` makes them work.
+    `opens`: the records whose run the page can show."""
     rows = [(name, it, lane) for name, it in records.items() for lane in it.lanes]
     if not rows:
         return f"<p>{escape(EMPTY)}</p>"
@@ -60,7 +61,7 @@ def html(records: Mapping[str, Record]) -> str:
     filters = "".join(_select(key, label, sorted({keys[key] for keys in found})) for key, label in FILTERS.items())
     sorts = "".join(f'<option value="{key}">{label}</option>' for key, label in SORTS.items())
     widest = max(max((lane.speedup, *(lane.interval or ()))) for _, _, lane in rows)
-    shown = "".join(_row(*row, keys, widest) for row, keys in zip(rows, found, strict=True))
+    shown = "".join(_row(*row, keys, widest, row[0] in opens) for row, keys in zip(rows, found, strict=True))
     return (
         f'<div class="sift">{filters}<label>Sort by <select name="sort">{sorts}</select></label></div>'
         f'<p class="found" aria-live="polite">{count(len(rows), "row")}</p><div class="list">{shown}</div>'
@@ -85,7 +86,7 @@ def _select(key: str, label: str, values: list[str]) -> str:
     return f'<label>{label} <select name="{key}"><option value="">all</option>{options}</select></label>'
 
 
-def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str], widest: float) -> str:
+def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str], widest: float, opens: bool) -> str:
     published = it.source == "published"
     data = "".join(f' data-{key}="{escape(value)}"' for key, value in keys.items())
     where = " · ".join(filter(None, [it.hardware, it.dtype, it.suite]))
@@ -97,7 +98,7 @@ def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str], widest: 
         f'<span class="where">{escape(where)}</span>{_bar(lane, widest)}'
         f'<span class="figure">{ratio(lane.speedup)} <small>{between}</small></span>'
         f'<span class="length">{number(lane.length)} <small>tokens a pass</small></span>'
-        f"</summary>{_inside(name, it, lane)}</details>"
+        f"</summary>{_inside(name, it, lane, opens)}</details>"
     )
 
 
@@ -111,8 +112,9 @@ def _bar(lane: Drafted, widest: float) -> str:
     )
 
 
-def _inside(name: str, it: Record, lane: Drafted) -> str:
-    """Return what a row opens: the facts of the run, acceptance by position, and a link to the run behind it."""
+def _inside(name: str, it: Record, lane: Drafted, opens: bool) -> str:
+    """Return what a row opens: the facts of the run, acceptance by position, and the way to the run behind it. `opens`:
+    whether the page can show that."""
     settings = {**(it.settings or {}), **(lane.settings or {})}
     facts = {
         "Engine": ", ".join([it.engine, *(f"{key} {value}" for key, value in (it.versions or {}).items())]),
@@ -129,9 +131,18 @@ def _inside(name: str, it: Record, lane: Drafted) -> str:
         "Record": f"records/{name}.json",
     }
     items = "".join(f"<dt>{key}</dt><dd>{escape(value)}</dd>" for key, value in facts.items() if value)
-    words = "Source" if it.source == "published" else "Open the run"
-    link = f'<p><a href="{escape(it.url)}" target="_blank" rel="noopener nofollow">{words}</a></p>' if it.url else ""
-    return f"<dl>{items}</dl>{_positions(lane)}{link}"
+    return f"<dl>{items}</dl>{_positions(lane)}<p>{_behind(name, it, opens)}</p>"
+
+
+def _behind(name: str, it: Record, opens: bool) -> str:
+    if it.url:
+        words = "Source" if it.source == "published" else "Open the run"
+        return f'<a href="{escape(it.url)}" target="_blank" rel="noopener nofollow">{words}</a>'
+    if opens:
+        return f'<a href="records?run={escape(name)}">Open the run</a>'
+    if it.run:
+        return f"The run behind it is {escape(it.run)} in the repository."
+    return "The run behind it was not kept."
 
 
 def _positions(lane: Drafted) -> str:

@@ -24,5 +24,10 @@ def test_records_are_filtered_sorted_and_opened(visit, url):
     assert drafters == sorted(drafters, key=str.casefold)
     rows.first.click()
     assert rows.first.get_by_text("Spec-Bench").first.is_visible() and rows.first.get_by_text("seed 0").is_visible()
+    rows.first.get_by_role("link", name="Open the run").click()
+    page.get_by_role("link", name="All records").wait_for()
+    assert page.locator("#records .findings li").count() and page.locator("#records table").count()
+    page.go_back()
+    rows.first.wait_for()
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
