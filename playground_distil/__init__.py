@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--learn", type=count, default=4_000_000, metavar="N", help=f"tokens to train on, over all epochs {DEFAULT}"
     )
     distil.add_argument(
-        "--answers-at-once", type=positive, default=160, metavar="N", help=f"answers written in one batch {DEFAULT}"
+        "--answers-at-once", type=positive, default=64, metavar="N", help=f"answers written in one batch {DEFAULT}"
     )
     distil.add_argument("--batch", type=positive, default=1024, metavar="N", help=f"tokens per step {DEFAULT}")
     distil.add_argument("--learning-rate", type=_rate, default=2e-3, metavar="X", help=f"peak learning rate {DEFAULT}")

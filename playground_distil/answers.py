@@ -20,7 +20,7 @@ Messages = list[dict[str, str]]
 
 CHOICES = 8  # likeliest tokens of the target's distribution that are stored for each token
 COLUMNS = 64  # columns of a batch's prompts that go through the target at once
-HEAD_ROWS, SUM_ROWS = 512, 16  # rows that go through the target's head, and into a sum over its vocabulary, at once
+SUM_ROWS = 16  # rows of logits that go into a sum over the vocabulary at once
 SAMPLED_FROM = 64  # likeliest tokens that an answer is sampled from
 KEPT = 0.9  # when less than this share of a batch is still writing, the rows that are done are dropped
 LOOP_TOKENS, LOOP_TIMES = 32, 3  # an answer ends once its last 1 to 32 tokens have occurred three times in a row
@@ -31,8 +31,8 @@ class Answer:
     """A conversation of n tokens that went through the target.
 
     `ids`: [n] int32. `prompt_length`: how many of them the target did not write. `features`: [n, layers, D], hidden
-    states. `choices`, `chances`: [n, CHOICES], int32 and float16, the most likely next tokens after each position, and
-    their probabilities.
+    states. `choices`, `chances`: [n, CHOICES], int32 and float16, the most likely next tokens after each position from
+    the prompt's last on, and their probabilities; 0 before it.
     """
 
     ids: Tensor
@@ -77,8 +77,8 @@ def write(
     row_of = list(range(len(prompts)))  # for each row that still writes, its index in the original batch
     cache = growing_cache(DynamicCache(config=model.config))
     parts: list[list[_Pass]] = [[] for _ in prompts]
-    for start in range(0, width, COLUMNS):
-        seen = _forward(model, ids[:, start : start + COLUMNS], mask[:, : start + COLUMNS], cache, layers)
+    for end in range((width - 1) % COLUMNS + 1, width + 1, COLUMNS):
+        seen = _forward(model, ids[:, max(0, end - COLUMNS) : end], mask[:, :end], cache, layers, head=end == width)
         for row, passes in enumerate(parts):
             passes.append(seen.row(row))
     written: list[list[int]] = [[] for _ in prompts]
@@ -122,7 +122,8 @@ def loops(ids: Sequence[int]) -> bool:
 class _Pass:
     """Some columns of a batch, [rows, columns, ...], or one row of it, [columns, ...].
 
-    `top`, `logits`: the SAMPLED_FROM likeliest next tokens of the last column alone.
+    `top`, `logits`: the SAMPLED_FROM likeliest next tokens of the last column, which alone goes through the head; none
+    where they are not wanted.
     """
 
     features: Tensor
@@ -135,7 +136,10 @@ class _Pass:
         return _Pass(self.features[i], self.choices[i], self.chances[i], self.top[i], self.logits[i])
 
 
-def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, layers: Sequence[int]) -> _Pass:
+def _forward(
+    model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, layers: Sequence[int], head: bool = True
+) -> _Pass:
+    """Runs a batch's next columns. `head`: whether the tokens after the last of them are wanted."""
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     seen: dict[int, Tensor] = {}
     with watching(watched_modules(model, layers), seen.__setitem__):
@@ -143,19 +147,20 @@ def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, la
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         )
     features = torch.stack([seen[i] for i in range(len(layers))], dim=-2)
-    head = model.get_output_embeddings()
-    top, index, chances = [], [], []
-    for rows in out.last_hidden_state.flatten(0, 1).split(HEAD_ROWS):
-        for logits in head(rows).split(SUM_ROWS):
-            logits = logits.float()
-            values, places = logits.topk(min(SAMPLED_FROM, logits.shape[-1]))
-            top.append(values)
-            index.append(places)
-            chances.append((values[:, :CHOICES] - logits.logsumexp(-1, keepdim=True)).exp().half())
-    index, top = (torch.cat(parts).unflatten(0, ids.shape) for parts in (index, top))
-    return _Pass(
-        features, index[..., :CHOICES].int(), torch.cat(chances).unflatten(0, ids.shape), index[:, -1], top[:, -1]
-    )
+    choices = torch.zeros(*ids.shape, CHOICES, dtype=torch.int32, device=ids.device)
+    chances = torch.zeros(choices.shape, dtype=torch.half, device=ids.device)
+    if not head:
+        none = ids[:, :0]
+        return _Pass(features, choices, chances, none, none)
+    top, index, likely = [], [], []
+    for logits in model.get_output_embeddings()(out.last_hidden_state[:, -1]).split(SUM_ROWS):
+        logits = logits.float()
+        values, places = logits.topk(min(SAMPLED_FROM, logits.shape[-1]))
+        top.append(values)
+        index.append(places)
+        likely.append((values[:, :CHOICES] - logits.logsumexp(-1, keepdim=True)).exp().half())
+    choices[:, -1], chances[:, -1] = torch.cat(index)[:, :CHOICES], torch.cat(likely)
+    return _Pass(features, choices, chances, torch.cat(index), torch.cat(top))
 
 
 def _choose(seen: _Pass, heat: Tensor, generator: torch.Generator) -> Tensor:

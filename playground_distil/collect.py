@@ -29,7 +29,7 @@ from playground_distil.answers import Answer, Messages, plain_text, prompt_ids, 
 
 OWN_QUESTIONS = 0.5  # share of the prompts that the target writes itself, where it has a chat template
 TEMPERATURES = (0.0, 0.0, 0.0, 0.5, 0.7, 1.0)  # one answer each, in turn
-BATCHES = 2  # batches of a shard; its prompts are sorted by length over both
+BATCHES = 6  # batches of a shard; its prompts are sorted by length over all, so that little is padding
 TEXT_TOKENS = (60, 250)  # length of an earlier answer that serves as a text to work on
 
 
@@ -39,7 +39,7 @@ def collect(
     *,
     tokens: int,
     layers: tuple[int, ...] = (-1,),
-    batch: int = 160,
+    batch: int = 64,
     max_new_tokens: int = 200,
     longest_prompt: int = 900,
     seed: int = 0,
