@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +26,6 @@ import torch
 from transformers.generation.streamers import BaseStreamer
 
 from benchmarks.parts import examples, generate
-from playground import metrics
 from playground.backends.launch import Running
 from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
@@ -120,19 +120,19 @@ def measured(runs: int, tokens: int, drafter: str, say: Callable[[str], None]) -
 
 def table(found: Sequence[Decoder]) -> Table:
     """Shows the rows; the speed of each is also given over the first row's."""
-    first = metrics.spread(found[0].standard).median
+    first = statistics.median(found[0].standard)
 
     def speed(values: Sequence[float]) -> str:
-        return f"{metrics.spread(values).median:.0f} ({min(values):.0f} to {max(values):.0f})"
+        return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
     rows = []
     for it in found:
         ratios = [ours / base for ours, base in zip(it.assisted, it.standard, strict=False)]
         ms = {each.tokens: number(1e3 * each.seconds) for each in it.passes}
-        own = metrics.spread(it.standard).median
+        own = statistics.median(it.standard)
         rows.append(
             (it.name, speed(it.standard), number(own / first), speed(it.assisted) if ratios else "",
-             number(metrics.spread(ratios).median) if ratios else "", {True: "yes", False: "no", None: ""}[it.same],
+             number(statistics.median(ratios)) if ratios else "", {True: "yes", False: "no", None: ""}[it.same],
              *(ms.get(width, "") for width in WIDTHS), "" if it.floor_ms is None else number(it.floor_ms))
         )  # fmt: skip
     head = ("", "tok/s", "÷ first row", "assisted", "speed-up", "same tokens", *(f"ms, {w}" for w in WIDTHS), "floor")

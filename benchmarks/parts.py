@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from playground.decoding.contract import OBEYED, entries
 from playground.errors import PlaygroundError
 from playground.experiments.events import Watch
 from playground.experiments.race import decode
-from playground.export import SCHEMA_VERSION, environment_from_1
+from playground.export import SCHEMA_VERSION
 from playground.lane import Lane, Request, assisted_lane, lanes_of, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.networks.early_exit import first_layers
@@ -73,10 +74,8 @@ class BenchResult:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> BenchResult:
-        """Reads the data that `to_json` made, in this or an earlier release."""
-        where = data["environment"]
-        environment = where if "schema_version" in data else environment_from_1(where)
-        return validation.read(cls, {**data, "environment": environment}, extra="ignore")
+        """Reads the data that `to_json` made."""
+        return validation.read(cls, data, extra="ignore")
 
 
 def run(
@@ -152,7 +151,7 @@ def describe(result: Measurement) -> str:
 
 def measured(what: str, values: Sequence[float], **more: Any) -> Measurement:
     """Returns a measurement of these values, with their median."""
-    return Measurement(what, tuple(values), metrics.spread(values).median, **more)
+    return Measurement(what, tuple(values), statistics.median(values), **more)
 
 
 def _standard(bench: Bench) -> list[Measurement]:

@@ -202,9 +202,22 @@ def _content(content: Any, where: str) -> str:
 
 def _text(value: Any, where: str) -> str:
     check(isinstance(value, str), f"{where} should be text.")
-    at = next((i for i, char in enumerate(value) if "\ud800" <= char <= "\udfff"), None)
-    check(at is None, f"{where} holds half of a surrogate pair at character {at}, which is not text.")
+    check_unicode(where, value)
     return value
+
+
+def check_unicode(where: str, text: str) -> None:
+    """Check that a text can be written as Unicode. `where`: what holds it.
+
+    Raises:
+        PlaygroundError: it cannot.
+    """
+    at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+    check(
+        at is None,
+        f"{where} holds half of a surrogate pair at character {at}, which is not text and cannot be tokenised. Remove "
+        "that character.",
+    )
 
 
 def _call(data: Any, where: str) -> ToolCall:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field
 
 from playground import conversation
-from playground.conversation import Message
+from playground.conversation import Message, check_unicode
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.presets import BESIDE, Pair
@@ -57,28 +57,13 @@ MOST_STOPS, STOP_CHARACTERS = 16, 200  # stop strings of a request, and the leng
 ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}  # in a stop string
 
 
-def check_text(name: str, text: str) -> None:
-    """Check that a text can be written as Unicode.
-
-    Raises:
-        PlaygroundError: it cannot; the sentence has its name.
-    """
-    at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
-    check(
-        at is None,
-        f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be tokenised. "
-        "Remove that character.",
-    )
-
-
 @dataclass(frozen=True)
 class Request(AnswerSettings):
     """A request, which every lane of a comparison answers. `prompt`: the user's last message; "" where the conversation
-    continues from a tool's answer. `history`: the conversation before it, without the system prompt. Texts in it are
-    the user's and the assistant's in turn, as in older traces."""
+    continues from a tool's answer. `history`: the conversation before it, without the system prompt."""
 
     prompt: str
-    history: tuple[Message | str, ...] = ()
+    history: tuple[Message, ...] = ()
 
     def __post_init__(self) -> None:
         resumed = bool(self.history) and self.turns[-1].role == "tool"
@@ -86,8 +71,8 @@ class Request(AnswerSettings):
             bool(self.prompt.strip()) or (resumed and not self.prompt),
             "The prompt is empty. Write something for the models to continue.",
         )
-        check_text("prompt", self.prompt)
-        check_text("system prompt", self.system)
+        check_unicode("The prompt", self.prompt)
+        check_unicode("The system prompt", self.system)
         conversation.check_turns(self.turns)
         conversation.read_tools(self.tools)
         conversation.read_arguments(self.template)
@@ -146,12 +131,7 @@ class Request(AnswerSettings):
     @property
     def turns(self) -> tuple[Message, ...]:
         """The conversation without its system prompt."""
-        prompt = [Message("user", self.prompt)] if self.prompt else []
-        history = [
-            Message("assistant" if i % 2 else "user", each) if isinstance(each, str) else each
-            for i, each in enumerate(self.history)
-        ]
-        return (*history, *prompt)
+        return (*self.history, Message("user", self.prompt)) if self.prompt else self.history
 
     @property
     def earlier(self) -> tuple[Message, ...]:
@@ -213,7 +193,7 @@ def _check_constraint(request: Request) -> None:
     given = [SETTINGS[name].label for name in CONSTRAINTS if getattr(request, name)]
     check(len(given) < 2, f"An answer keeps to one of {' and '.join(given)}. Leave the others out.")
     for name in CONSTRAINTS:
-        check_text(SETTINGS[name].label, getattr(request, name))
+        check_unicode(f"The {SETTINGS[name].label}", getattr(request, name))
     if request.json_schema:
         try:
             schema = json.loads(request.json_schema)
@@ -233,7 +213,7 @@ def _read_stops(text: str) -> tuple[str, ...]:
         len(text) <= most,
         f"The stop strings have {len(text):,} characters together, and {most:,} are accepted. Leave some out.",
     )
-    check_text("stop strings", text)
+    check_unicode("The stop strings", text)
     stops = tuple(dict.fromkeys(map(_unescaped, filter(None, text.split("\n")))))
     check(
         len(stops) <= MOST_STOPS,
@@ -358,21 +338,6 @@ def synthetic(lane: Lane, rates: Sequence[float]) -> Lane:
     """Return the lane with drawn verdicts, which its name mentions. `rates`: see `Lane.forced_rates`."""
     check(lane.backend == LOCAL and lane.drafter != "none", "Only a lane of this process that drafts can be forced.")
     return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", forced_rates=tuple(rates))
-
-
-def rates_for(length: float, lookahead: int) -> tuple[float]:
-    """Return the one rate at which drafts of `lookahead` tokens give `length` tokens a pass on average, the target's
-    own included.
-
-    Raises:
-        PlaygroundError: no rate does.
-    """
-    check(1 <= length <= lookahead + 1, f"Forced length must be from 1 to {lookahead + 1}; it is {length:g}.")
-    low, high = 0.0, 1.0
-    while high - low > 1e-9:  # 1 + α + … + α^γ grows with α
-        rate = (low + high) / 2
-        low, high = (rate, high) if sum(rate**i for i in range(lookahead + 1)) < length else (low, rate)
-    return (round((low + high) / 2, 6),)
 
 
 def _rates(rates: Sequence[float]) -> str:

@@ -21,6 +21,9 @@ Decision = Literal["accepted", "rejected", "unverified"]
 Reason = Literal["plain", "correction", "bonus"]
 Schedule = Literal["alone", "by turns"]
 Finish = Literal["eos", "stop string", "length", "context", "stopped"]
+Seconds = Annotated[float, Field(ge=0, lt=1e15)]
+Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=0, lt=2**63)]  # also a token's id
 Of = TypeVar("Of")
 Figure = TypeVar("Figure")
 
@@ -67,14 +70,14 @@ class DraftToken:
     chosen. None where the drafter has no such head. `forced`: it was drafted because the request's grammar forces it.
     """
 
-    id: int | None
+    id: Size | None
     text: str
     special: bool
     q: float | None
     p: float | None
     margin: float | None
     decision: Decision
-    parent: int | None = None
+    parent: Annotated[int, Field(ge=-1)] | None = None
     draw: float | None = None
     confidence: float | None = None
     forced: bool = False
@@ -92,7 +95,7 @@ class TargetToken:
     drafter cannot propose it. None if the drafter scores no candidates (lookup) or does not report them.
     """
 
-    id: int | None
+    id: Size | None
     text: str
     special: bool
     p: float | None
@@ -133,18 +136,18 @@ class Round:
     lookahead: int | None
     drafted: tuple[DraftToken, ...]
     target: TargetToken | None
-    start_s: float
-    draft_s: float | None
-    verify_s: float | None
-    end_s: float
+    start_s: Seconds
+    draft_s: Seconds | None
+    verify_s: Seconds | None
+    end_s: Seconds
     capped: bool = False
-    passes: int = 1
-    commit_s: float | None = None
-    annotate_s: float | None = None
-    mask_s: float | None = None
+    passes: Annotated[int, Field(ge=1)] = 1
+    commit_s: Seconds | None = None
+    annotate_s: Seconds | None = None
+    mask_s: Seconds | None = None
     # "kept_otherwise" in files of earlier releases.
     other_rule: Annotated[int | None, Field(validation_alias=AliasChoices("other_rule", "kept_otherwise"))] = None
-    past_context: int | None = None
+    past_context: Size | None = None
 
     @property
     def is_tree(self) -> bool:
@@ -165,7 +168,7 @@ class PassTime:
     """The seconds that a target pass over `tokens` tokens takes after a short sequence."""
 
     tokens: int
-    seconds: float
+    seconds: Annotated[float, Field(gt=0, lt=1e15)]
 
 
 @dataclass(frozen=True)
@@ -227,10 +230,10 @@ class Memory:
     """Bytes that a lane held on the device when it ended. Weights that drafter and target share count as the target's;
     a pass's activations and a lookup's index are not counted. `experts`: those of the target, if it is a mixture."""
 
-    target_weights: int
-    target_cache: int
-    drafter_weights: int
-    drafter_cache: int
+    target_weights: Count
+    target_cache: Count
+    drafter_weights: Count
+    drafter_cache: Count
     experts: Experts | None = None
 
     @property
@@ -256,10 +259,10 @@ class Totals:
     `tokens`: of the answer. `passes`: verify passes. `drafted`, `accepted`: draft tokens.
     """
 
-    tokens: int | None = None
-    passes: int | None = None
-    drafted: int | None = None
-    accepted: int | None = None
+    tokens: Count | None = None
+    passes: Count | None = None
+    drafted: Count | None = None
+    accepted: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -280,7 +283,7 @@ class Trace:
     lane: Lane
     request: Request
     environment: Environment
-    prompt_ids: tuple[int, ...] | None
+    prompt_ids: tuple[Size, ...] | None
     rounds: tuple[Round, ...]
     finish: Finish
     memory: Memory | None = None

@@ -70,14 +70,13 @@ def test_compare_adds_a_lane_on_the_target_with_an_adapter(tiny_folder, tmp_path
     assert "target has" in capsys.readouterr().out
 
 
-def test_compare_adds_a_synthetic_lane_at_rates_or_at_a_length(tiny_folder, capsys):
+def test_compare_adds_a_synthetic_lane(tiny_folder, capsys):
     common = ["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--dtype", "float32", "--prompt", "waves",
               "--max-new-tokens", "16", "--lookahead", "3", "--json", "-"]  # fmt: skip
-    for option, rates in (("--force-acceptance=0.8,0.5", [0.8, 0.5]), ("--force-length=1", [0.0])):
-        main([*common, option])
-        lanes = json.loads(capsys.readouterr().out)["lanes"]
-        assert [lane["lane"]["forced_rates"] for lane in lanes] == [[], [], rates]
-        assert "synthetic" in lanes[2]["lane"]["name"] and lanes[2]["token_ids"] == lanes[0]["token_ids"]
+    main([*common, "--force-acceptance=0.8,0.5"])
+    lanes = json.loads(capsys.readouterr().out)["lanes"]
+    assert [lane["lane"]["forced_rates"] for lane in lanes] == [[], [], [0.8, 0.5]]
+    assert "synthetic" in lanes[2]["lane"]["name"] and lanes[2]["token_ids"] == lanes[0]["token_ids"]
 
 
 def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_path, capsys):

@@ -50,15 +50,6 @@ def test_a_request_is_the_same_after_json():
     assert asked(request.prompt, request.history_json, {"system": request.system}).turns == request.turns
 
 
-def test_texts_in_turn_are_the_user_s_and_the_assistant_s_as_in_older_traces():
-    request = validation.read(Request, {"prompt": "And now?", "history": ["Hi", "Hello."]})
-    assert request.messages == [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello."},
-        {"role": "user", "content": "And now?"},
-    ]
-
-
 def test_a_prompt_follows_the_conversation():
     request = of([*CHAT, {"role": "assistant", "content": "It rains."}], "And tomorrow?")
     assert [turn.role for turn in request.turns] == ["user", "assistant", "tool", "assistant", "user"]

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from playground.lane import Lane, Request
 from playground.trace import Comparison, DraftToken, Environment, Experts, Memory, PassTime, Round, TargetToken
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace, tree_round
 
-FILES = Path(__file__).parent / "files"
 COMPARISON = Comparison(
     (
         trace([plain_round(id_, start_s=id_) for id_ in (1, 2, 3)]),
@@ -67,62 +65,6 @@ def test_what_a_server_does_not_report_survives_as_unknown():
     told = Comparison(tuple(dataclasses.replace(t, environment=environment, prompt_ids=None) for t in lanes))
     assert load(json.dumps(to_json(told))) == told
     assert metrics.measure(told.standard).verify_s is None
-
-
-def test_a_file_of_schema_1_opens():
-    old = json.loads((FILES / "trace-schema-1.json").read_text(encoding="utf-8"))
-    comparison = from_json(old)
-    for lane, before in zip(comparison.lanes, old["lanes"], strict=True):
-        assert list(lane.token_ids) == before["token_ids"] and lane.text == before["text"]
-        measured = vars(metrics.measure(lane))
-        for name in before["metrics"]:
-            assert measured[name] == before["metrics"][name], name
-        assert lane.environment.versions["torch"] == before["environment"]["torch"]
-        assert lane.environment.pass_times or lane.lane.drafter == "none"
-    assert metrics.differences(comparison)[0].speedup == old["comparison"]["speedup"]
-    assert {t.decision for r in comparison.others[0].rounds for t in r.drafted} >= {"accepted", "unverified"}
-    assert load(json.dumps(to_json(comparison))) == comparison
-
-
-def test_in_a_file_of_schema_2_the_clock_ran_while_rounds_were_annotated():
-    def wall(lane):
-        """A second passes after each round: what it took to annotate it, but for what a server does."""
-        rounds = [
-            dataclasses.replace(r, start_s=r.start_s + i, end_s=r.end_s + i, annotate_s=1.0)
-            for i, r in enumerate(lane.rounds)
-        ]
-        return dataclasses.replace(lane, rounds=tuple(rounds))
-
-    def annotated(lane):
-        return dataclasses.replace(lane, rounds=tuple(dataclasses.replace(r, annotate_s=1.0) for r in lane.rounds))
-
-    old = to_json(Comparison(tuple(map(wall, COMPARISON.lanes)), repeats=(tuple(map(wall, COMPARISON.lanes)),)))
-    read = from_json(json.loads(json.dumps(old | {"schema_version": 2})))
-    for lanes in (read.lanes, *read.repeats):
-        for lane, made in zip(lanes, map(annotated, COMPARISON.lanes), strict=True):
-            assert metrics.measure(lane).total_s == pytest.approx(metrics.measure(made).total_s)
-            assert metrics.measure(lane).annotate_s == len(lane.rounds)
-    speedup = metrics.differences(read)[0].speedup
-    assert speedup == pytest.approx(metrics.differences(COMPARISON)[0].speedup)
-    kept = Comparison(tuple(map(annotated, COMPARISON.lanes)))
-    assert load(json.dumps(to_json(kept))) == kept, "what is written now is read as it is"
-
-
-def test_times_that_rounding_would_turn_back_are_read():
-    rounds = [dataclasses.replace(plain_round(i, start_s=0.0), annotate_s=0.1 * (i + 1)) for i in range(9)]
-    now, made = 0.0, []
-    for round_ in rounds:
-        made.append(dataclasses.replace(round_, start_s=now, end_s=now))
-        now += round_.annotate_s
-    made[-1] = dataclasses.replace(made[-1], end_s=made[-1].end_s + 1)  # a lane takes some time
-    old = json.loads(json.dumps(to_json(Comparison((trace(made), trace(made, drafter="ngram"))))))
-    assert metrics.measure(from_json(old | {"schema_version": 2}).standard).total_s == pytest.approx(1)
-
-
-def test_lanes_of_one_name_in_a_file_of_schema_1_are_told_apart():
-    old = json.loads((FILES / "trace-schema-1.json").read_text(encoding="utf-8"))
-    old["lanes"][1]["settings"]["name"] = "Standard"
-    assert [lane.lane.name for lane in from_json(old).lanes] == ["Standard", "Standard (2)"]
 
 
 def test_what_a_lane_held_in_memory_survives():
@@ -188,6 +130,7 @@ def damaged(*path_and_value) -> str:
         ("[1, 2]", "not a trace"),
         ('{"hello": 1}', "not a trace"),
         (damaged("schema_version", 99), "schema version 99"),
+        (damaged("schema_version", 2), "schema version 2"),
         (damaged("lanes", []), "two lanes"),
         (damaged("lanes", 0, "rounds", 1, 7), r"lanes\[0\].rounds\[1\]"),
         (damaged("lanes", 1, "rounds", 0, "drafted", 0, "decision", "perhaps"), "decision"),
@@ -197,13 +140,11 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 0, "end_s", None), "end_s"),
         (damaged("lanes", 0, "rounds", 0, "target", "id", 1.5), "id"),
         (damaged("lanes", 0, "rounds", 0, "target", "text", "\ud800"), "valid Unicode"),
-        (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "1e15 seconds"),
-        (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "token id"),
+        (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "draft_s should be less than 1000000000000000;"),
+        (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "target.id should be less than"),
         (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
-        (damaged("lanes", 0, "rounds", 2, "end_s", -5), "run backwards"),
-        (damaged("schema_version", 2).replace('"annotate_s": null', '"annotate_s": 9.0'), "run backwards"),
-        (damaged("schema_version", 2).replace('"annotate_s": null', '"annotate_s": ' + "9" * 400), "1e15 seconds"),
-        (damaged("schema_version", 2).replace('"rounds": [', '"rounds": [7, '), "rounds"),
+        (damaged("lanes", 0, "rounds", 2, "end_s", -5), "end_s should be greater than or equal to 0"),
+        (damaged("lanes", 0, "rounds", 2, "end_s", 0), "run backwards"),
         (damaged("lanes", 1, "rounds", []), "no rounds"),
         (damaged("lanes", 1, "rounds", 0, "drafted", 0, "parent", 1), "come before"),
     ],

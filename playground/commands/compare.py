@@ -29,7 +29,7 @@ from playground.commands.progress_bar import follow
 from playground.commands.servers import add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
-from playground.lane import LOCAL, Lane, rates_for
+from playground.lane import LOCAL, Lane
 from playground.settings import ANSWER, PRESET, differing, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
@@ -83,14 +83,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     drafting.add_argument("--drafter", metavar="NAME", help=f"{', '.join(METHODS)} (default: {PRESETS_OWN})")
     add_settings(drafting, *PRESET, default=PRESETS_OWN)
     add_settings(drafting, "keep_free_gb")
-    verdicts = drafting.add_mutually_exclusive_group()
-    verdicts.add_argument(
+    drafting.add_argument(
         "--force-acceptance", type=_rates, metavar="RATES", default=(),
         help="adds a synthetic lane whose verdicts are drawn: the chance to accept at each position, such as 0.8,0.6",
     )  # fmt: skip
-    verdicts.add_argument(
-        "--force-length", type=float, metavar="TOKENS", help="the same at the rate that gives this many tokens a pass"
-    )
     add_settings(compare.add_argument_group("answer"), *ANSWER)
 
 
@@ -102,8 +98,10 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.models.store import ModelStore
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
-    forcing = options.force_acceptance or options.force_length is not None
-    check(not (options.all_drafters and forcing), "Forced acceptance is of one drafter: leave --all-drafters out.")
+    check(
+        not (options.all_drafters and options.force_acceptance),
+        "Forced acceptance is of one drafter: leave --all-drafters out.",
+    )
     check(
         options.prompt is not None or bool(options.prompt_file or options.messages),
         "Give a prompt with --prompt or --prompt-file, or a conversation with --messages.",
@@ -147,8 +145,8 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
     if options.pair or options.target or not (options.server or options.serve):
         pair = chosen_pair(options)
         lanes = lanes_of(pair, vars(options), every=options.all_drafters)
-        if rates := options.force_acceptance or _rates_of(options.force_length, lanes[-1]):
-            lanes.append(synthetic(lanes[-1], rates))
+        if options.force_acceptance:
+            lanes.append(synthetic(lanes[-1], options.force_acceptance))
         dtype = options.dtype
         if options.adapter:
             lanes.append(adapted(lanes_of(pair, vars(options))[1], options.adapter))
@@ -173,10 +171,6 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
 def _rates(text: str) -> tuple[float, ...]:
     """Reads rates such as "0.8,0.6"."""
     return tuple(map(float, text.split(",")))
-
-
-def _rates_of(length: float | None, lane: Lane) -> tuple[float, ...]:
-    return () if length is None else rates_for(length, lane.lookahead)
 
 
 def _show(options: argparse.Namespace, comparison: Comparison) -> None:
@@ -251,7 +245,6 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground import metrics, theory
     from playground.theory.asynchronous import asynchronous
     from playground.views import why
-    from playground.views import why as cost
 
     name = comparison.others[i].lane.name
     measured = metrics.measured(comparison, name)
@@ -281,6 +274,6 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     if options.hourly_rate:
         prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in both}
         result["price_per_million"] = prices
-    if options.hourly_rate or cost.measured(both):
-        lines.append(cost.cost_table(both, options.hourly_rate).text())
+    if options.hourly_rate or why.measured(both):
+        lines.append(why.cost_table(both, options.hourly_rate).text())
     return {**result, "text": "\n".join(lines)}

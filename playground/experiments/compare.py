@@ -100,7 +100,8 @@ class _Running:
         cold = tuple(self.lanes)
 
         def warm(lane: Lane) -> None:
-            self.watch.progress(_warming(lane, cold))
+            at = cold.index(lane)
+            self.watch.progress(Progress(f"Warming up lane {at + 1} of {len(cold)}: {lane.name}", at / len(cold)))
             self.backends[lane.backend].warm_up(lane, self.request, self.watch.stopped)
 
         self._each(warm)
@@ -231,12 +232,7 @@ def _pass(
     return None if watch.stopped() else tuple(filter(None, found))
 
 
-def repeat(
-    comparison: Comparison,
-    backends: Mapping[str, Backend],
-    times: int,
-    watch: Watch,
-) -> Comparison:
+def repeat(comparison: Comparison, backends: Mapping[str, Backend], times: int, watch: Watch) -> Comparison:
     """Runs all lanes again, `times` times, interleaved: each pass begins with another lane. Once it is
     stopped, the passes that were finished count.
 
@@ -245,11 +241,7 @@ def repeat(
     """
     lanes, request = [trace.lane for trace in comparison.lanes], comparison.standard.request
     try:
-        for lane in lanes:
-            backends[lane.backend].load(lane, watch.progress)
-        for lane in lanes:
-            watch.progress(_warming(lane, lanes))
-            backends[lane.backend].warm_up(lane, request, watch.stopped)
+        _Running(lanes, request, backends, watch, comparison.baseline, skip=False).prepare()
     except Stopped:
         return comparison
     repeats = list(comparison.repeats)
@@ -266,8 +258,3 @@ def repeat(
         repeats.append(passed)
         watch.emit(Finished(replace(comparison, repeats=tuple(repeats))))
     return replace(comparison, repeats=tuple(repeats))
-
-
-def _warming(lane: Lane, lanes: Sequence[Lane]) -> Progress:
-    at = lanes.index(lane)
-    return Progress(f"Warming up lane {at + 1} of {len(lanes)}: {lane.name}", at / len(lanes))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from playground.conversation import Message, check_turns, messages_of, unwrapped
+from playground.conversation import Message, check_turns, check_unicode, messages_of, unwrapped
 from playground.errors import PlaygroundError, check
-from playground.lane import Request, check_text
+from playground.lane import Request
 from playground.presets import Prompt, Suite, load_suite, suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
@@ -42,9 +42,9 @@ class Question:
     conversation: int | None = None
 
     def __post_init__(self) -> None:
-        check_text("category", self.category)
+        check_unicode("The category", self.category)
         for number, turn in enumerate(self.more, start=2):
-            check_text(f"prompt of turn {number}", turn)
+            check_unicode(f"The prompt of turn {number}", turn)
 
 
 def load(

@@ -324,7 +324,7 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 
 def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row]) -> Summary:
     """Summarises a lane. `here`: its rows in the category. `rows`: all rows of the category."""
-    spread = metrics.spread([row.speedup for row in here])
+    low, median, high = metrics.quartiles([row.speedup for row in here])
     pooled = ratio(rows, lane, comparisons=max(1, len({row.lane for row in rows} - {STANDARD})))
     passes, accepted, drafted = (_total(getattr(row, name) for row in here) for name in COUNTS)
     return Summary(
@@ -333,9 +333,9 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
         prompts=len(here),
         mean_accepted_length=metrics.mean_accepted_length(sum(row.tokens for row in here), passes),
         acceptance_rate=metrics.acceptance_rate(accepted, drafted),
-        speedup=spread.median,
-        low=spread.low,
-        high=spread.high,
+        speedup=median,
+        low=low,
+        high=high,
         overall=pooled.speedup,
         interval=None if lane == STANDARD else pooled.interval,
         identical=sum(row.identical for row in here),

@@ -6,12 +6,9 @@ Nothing here measures: the clock was read by the worker that decoded, and its re
 from __future__ import annotations
 
 from playground.metrics.comparison import (
-    Difference,
     Equation,
     FirstDifference,
-    compare,
     compared_rounds,
-    differences,
     equation,
     first_difference,
     near_tie,
@@ -21,9 +18,7 @@ from playground.metrics.comparison import (
 from playground.metrics.depth import AtDepth, DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import (
     BothRules,
-    Calibration,
     PositionAcceptance,
-    Ranks,
     acceptance_by_position,
     add_both_rules,
     add_positions,
@@ -37,18 +32,15 @@ from playground.metrics.drafts import (
 )
 from playground.metrics.lane import (
     UNSTEADY,
-    Gaps,
     Metrics,
     acceptance_rate,
     accepted_up_to,
     expected_length,
     gaps,
-    inter_token_latencies,
     mean_accepted_length,
     measure,
     measure_rounds,
     plain_pass_s,
-    token_times,
     unsteadiness,
     unsteady,
 )
@@ -80,7 +72,7 @@ from playground.metrics.measured import (
     shown,
     sure,
 )
-from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
+from playground.metrics.pooled import Over, Pooled, Timed, differs, macro, pooled, quartiles
 from playground.metrics.segments import (
     SEGMENTS,
     Segment,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from playground.metrics.lane import measure
-from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
+from playground.trace import DraftToken, Round, TargetToken, Trace
 
 
 @dataclass(frozen=True)
@@ -41,35 +41,6 @@ def near_tie(margin: float, dtype: str) -> bool:
     """Return True if rounding can swap two tokens whose logits differ by `margin`. `dtype`: see `Environment`; for
     weights in other formats the dtype of the passes decides."""
     return margin <= NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A lane against the baseline. `speedup`: the ratio of their tokens_per_s; if a lane was stopped, over as many
-    tokens as both have. Above 1 the lane is faster."""
-
-    baseline: str
-    lane: str
-    speedup: float | None
-    identical: bool
-    first_difference: FirstDifference | None
-
-
-def differences(comparison: Comparison) -> list[Difference]:
-    """Compare every other lane with the baseline."""
-    return [compare(comparison.standard, other) for other in comparison.others]
-
-
-def compare(baseline: Trace, other: Trace) -> Difference:
-    """Compare `other` with `baseline`."""
-    difference = first_difference(baseline, other)
-    return Difference(
-        baseline=baseline.lane.name,
-        lane=other.lane.name,
-        speedup=speedup(baseline, other),
-        identical=difference is None,
-        first_difference=difference,
-    )
 
 
 def speedup(baseline: Trace, other: Trace) -> float | None:

@@ -15,16 +15,10 @@ from playground.trace import Round, Totals, Trace, once
 UNSTEADY = 2.0
 
 
-def token_times(rounds: Sequence[Round]) -> list[float]:
-    """Return the second at which each output token existed. All tokens of a round share its end."""
-    return [round_.end_s for round_ in rounds for _ in round_.tokens]
-
-
 def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
     """Return seconds between each output token and the one before it. The tokens of a round arrive together, so all but
     the first have 0."""
-    times = token_times(rounds)
-    return [b - a for a, b in itertools.pairwise(times)]
+    return [b - a for a, b in itertools.pairwise(round_.end_s for round_ in rounds for _ in round_.tokens)]
 
 
 @dataclass(frozen=True)

@@ -203,9 +203,8 @@ class Point:
         duration_s: from the first request sent to the last token; 0 if no token came.
         tokens_per_s: output tokens of all answers / duration_s.
         per_user: output tokens/s that a user sees: 1 / the median TPOT.
-        requests_per_s: requests / duration_s.
         goodput: requests within both limits / duration_s; failed requests do not count.
-        ttft, tpot, chunk_gap, latency: seconds.
+        ttft, tpot, chunk_gap: seconds.
         acceptance_rate: accepted / drafted.
     """
 
@@ -216,12 +215,10 @@ class Point:
     duration_s: float
     tokens_per_s: float
     per_user: float | None
-    requests_per_s: float
     goodput: float
     ttft: Percentiles | None
     tpot: Percentiles | None
     chunk_gap: Percentiles | None
-    latency: Percentiles | None
     acceptance_rate: float | None
 
 
@@ -251,12 +248,10 @@ def _point(level: Level, lane: str, group: Sequence[Answered], limits: Limits) -
         duration_s=duration,
         tokens_per_s=per_second(sum(request.tokens for request in whole)),
         per_user=1 / tpot.p50 if tpot and tpot.p50 else None,
-        requests_per_s=per_second(len(whole)),
         goodput=per_second(sum(is_good(request, limits) for request in whole)),
         ttft=percentiles(request.ttft_s for request in whole),
         tpot=tpot,
         chunk_gap=percentiles(gap for request in whole for gap in request.chunk_gaps_s),
-        latency=percentiles(request.latency_s for request in whole),
         acceptance_rate=acceptance_rate(
             sum(request.accepted or 0 for request in counted), sum(request.drafted or 0 for request in counted)
         ),

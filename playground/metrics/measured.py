@@ -6,14 +6,14 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
 from playground.metrics.comparison import Equation, FirstDifference, equation, first_difference, speedup
 from playground.metrics.lane import measure
 from playground.metrics.paired import Paired, paired
-from playground.metrics.pooled import LEVEL
+from playground.metrics.pooled import quantile
 from playground.metrics.segments import Segment, by_segment
 from playground.trace import Comparison, Trace, once
 
@@ -136,13 +136,13 @@ def paired_interval(runs: Sequence[Paired], comparisons: int = 1) -> Interval:
     usual noise of a quiet machine counts as `WORTH_PAIRED` deviations. The spread of several runs scales both.
 
     Args:
-        comparisons: see `interval`.
+        comparisons: see `quantile`.
     """
     logs, n = [it.log for it in runs], len(runs)
     middle_ = statistics.fmean(logs)
     within = statistics.fmean(it.error**2 for it in runs)
-    margin = statistics.fmean((_quantile(comparisons, it.freedom) * it.error) ** 2 for it in runs)
-    margin += (_quantile(comparisons, WORTH_PAIRED) * USUAL_PAIRED) ** 2
+    margin = statistics.fmean((quantile(it.freedom, comparisons) * it.error) ** 2 for it in runs)
+    margin += (quantile(WORTH_PAIRED, comparisons) * USUAL_PAIRED) ** 2
     seen = sum((log - middle_) ** 2 for log in logs) / (within + USUAL_PAIRED**2)
     margin = math.sqrt(margin / n * (seen + WORTH_PAIRED) / (n - 1 + WORTH_PAIRED))
     return math.exp(middle_ - margin), math.exp(middle_ + margin)
@@ -179,7 +179,7 @@ def interval(speeds: Speeds, ours: str, over: str, comparisons: int = 1) -> Inte
 
     Args:
         speeds: of all lanes that ran.
-        comparisons: among how many this one is chosen; the interval holds for all of them together (Bonferroni).
+        comparisons: see `quantile`.
     """
     logs = {name: [math.log(speed) for speed in runs] for name, runs in speeds.items() if min(runs) > 0}
     freedom = sum(len(runs) - 1 for runs in logs.values())
@@ -188,15 +188,8 @@ def interval(speeds: Speeds, ours: str, over: str, comparisons: int = 1) -> Inte
     squares = sum((value - statistics.fmean(runs)) ** 2 for runs in logs.values() for value in runs)
     noise = math.sqrt((squares + WORTH * USUAL**2) / (freedom + WORTH))
     middle_ = statistics.fmean(logs[ours]) - statistics.fmean(logs[over])
-    margin = _quantile(comparisons, freedom + WORTH) * noise * math.sqrt(1 / len(logs[ours]) + 1 / len(logs[over]))
+    margin = quantile(freedom + WORTH, comparisons) * noise * math.sqrt(1 / len(logs[ours]) + 1 / len(logs[over]))
     return math.exp(middle_ - margin), math.exp(middle_ + margin)
-
-
-@cache
-def _quantile(comparisons: int, freedom: int) -> float:
-    from scipy import stats  # takes seconds
-
-    return float(stats.t.ppf(1 - (1 - LEVEL) / comparisons / 2, freedom))
 
 
 def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[float, Interval | None]]:

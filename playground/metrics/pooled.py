@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -15,19 +16,18 @@ LEAST_PROMPTS = 8  # the fewest prompts for an interval over prompts
 LEAST_FREEDOM = 2  # the least prompts × (runs - 1) for an interval over runs
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The median of some values, and their quartiles."""
-
-    median: float
-    low: float
-    high: float
+def quartiles(values: Sequence[float]) -> list[float]:
+    """Return the lower quartile, the median and the upper one. `values`: at least one."""
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Return the median and the quartiles. `values`: at least one."""
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
-    return Spread(median, low, high)
+@cache
+def quantile(freedom: float, comparisons: int = 1) -> float:
+    """Return half the width of Student's interval at LEVEL in standard errors. `comparisons`: among how many the value
+    is chosen or named; the interval holds for all of them together (Bonferroni)."""
+    from scipy import stats  # takes seconds
+
+    return float(stats.t.ppf(1 - (1 - LEVEL) / comparisons / 2, freedom))
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,8 @@ def pooled(base: Sequence[Timed], other: Sequence[Timed], comparisons: int = 1) 
     by its shares of the times and tokens of both lanes (Cochran 1977, 6.4).
 
     Args:
-        comparisons: among how many this one is chosen or named; the interval holds for all of them together
-            (Bonferroni).
+        comparisons: see `quantile`.
     """
-    from scipy import stats  # takes seconds
-
     base_s, base_tokens, seconds, tokens = (
         np.array(rows, dtype=float)
         for lane in (base, other)
@@ -82,7 +79,7 @@ def pooled(base: Sequence[Timed], other: Sequence[Timed], comparisons: int = 1) 
         over, (error, freedom) = "runs", _of_runs(parts, np.hypot(base_share.sum(1), share.sum(1)))
     else:
         return Pooled(ratio)
-    margin = error * float(stats.t.ppf(1 - (1 - LEVEL) / comparisons / 2, freedom))
+    margin = error * quantile(freedom, comparisons)
     return Pooled(ratio, (ratio * math.exp(-margin), ratio * math.exp(margin)), over)
 
 
@@ -109,11 +106,9 @@ def unpaired(ratio: float, base: Uncertain | None, other: Uncertain | None) -> t
     error."""
     if base is None or other is None:
         return None
-    from scipy import stats  # takes seconds
-
     error = math.hypot(base.error, other.error)
     freedom = error**4 / sum(it.error**4 / it.freedom for it in (base, other)) if error else 1.0
-    margin = error * float(stats.t.ppf(1 - (1 - LEVEL) / 2, freedom))
+    margin = error * quantile(freedom)
     return ratio * math.exp(-margin), ratio * math.exp(margin)
 
 

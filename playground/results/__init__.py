@@ -7,7 +7,7 @@ from typing import Any
 
 from playground import validation
 from playground.errors import check
-from playground.export import LANE, SCHEMA_VERSION, environment_from_1
+from playground.export import SCHEMA_VERSION
 from playground.results.experiments import (
     Diagnosis,
     Differing,
@@ -60,22 +60,17 @@ def to_json(result: Result) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Result:
-    """Read the data that `to_json` made, in this or an earlier release.
+    """Read the data that `to_json` made.
 
     Raises:
-        PlaygroundError: the data is no result, or of a newer schema version.
+        PlaygroundError: the data is no result, or of another schema version.
     """
-    named = isinstance(data, dict) and data.get("kind") in KINDS
-    older = isinstance(data, dict) and "kind" not in data and "rows" in data
-    check(named or older, f"This file holds no results. {CHOOSE}")
-    kind = data.get("kind", "suite")
-    if "schema_version" not in data:
-        check(isinstance(data.get("environment"), dict), "This file holds no results: it names no machine.")
-        data = _from_version_1(data)
+    check(isinstance(data, dict) and data.get("kind") in KINDS, f"This file holds no results. {CHOOSE}")
+    kind, version = data["kind"], data.get("schema_version")
     check(
-        data["schema_version"] in (2, SCHEMA_VERSION),  # in 2, seconds include the annotation of rounds
-        f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
-        f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
+        version == SCHEMA_VERSION,
+        f"These results have schema version {version!r}; this playground reads version {SCHEMA_VERSION}. Open them "
+        "with the release that wrote them.",
     )
     if kind in ("depth", "acceptance"):
         found = validation.read(SweepResult, {**data, "axis": kind, "points": ()}, extra="ignore")
@@ -87,15 +82,3 @@ def _without_traces(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _without_traces(value) for key, value in data.items() if key != "traces"}
     return [_without_traces(item) for item in data] if isinstance(data, (list, tuple)) else data
-
-
-def _from_version_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Add `runs`, and settings of the lane that have defaults, which the first files of suites lack."""
-    migrated = {"runs": 1, **data, "schema_version": SCHEMA_VERSION}
-    migrated["environment"] = environment_from_1(data["environment"])
-    if isinstance(data.get("lanes"), list):
-        migrated["lanes"] = [
-            {key: lane[key] for key in LANE if key in lane} if isinstance(lane, dict) else lane
-            for lane in data["lanes"]
-        ]
-    return migrated

@@ -10,7 +10,6 @@ from playground.theory.attribution import Against, Attribution, Decoding, attrib
 from playground.theory.formulas import (
     BatchPoint,
     Limit,
-    bandwidth_limit,
     batches_of,
     by_batch,
     expected_tokens,
@@ -18,7 +17,6 @@ from playground.theory.formulas import (
     joules_per_token,
     limit_of,
     price_of,
-    price_per_million,
     speedup,
 )
 from playground.theory.lookahead import Prediction, WhatIf, what_if, what_if_of_runs

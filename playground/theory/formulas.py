@@ -40,16 +40,11 @@ def speedup(tokens: float, gamma: int, c: float, verify: float = 1.0) -> float:
 # What a token costs.
 
 
-def price_per_million(hourly_rate: float, tokens_per_s: float) -> float:
-    """Return the price of a million tokens on a machine that costs `hourly_rate` and does nothing else, in its
-    currency."""
-    return hourly_rate / 3600 / tokens_per_s * 1e6
-
-
 def price_of(trace: Trace, hourly_rate: float) -> float | None:
-    """Return the price of a million tokens at the speed of a lane, prefill included; None if it has no tokens."""
+    """Return the price of a million tokens at the speed of a lane, prefill included, on a machine that costs
+    `hourly_rate` and does nothing else, in its currency; None if it has no tokens."""
     speed = metrics.measure(trace).tokens_per_s
-    return price_per_million(hourly_rate, speed) if speed else None
+    return hourly_rate / 3600 / speed * 1e6 if speed else None
 
 
 def joules_per_token(trace: Trace) -> float | None:
@@ -101,9 +96,7 @@ def pass_seconds(times: Sequence[PassTime]) -> Callable[[float], float]:
     return lambda width: float(np.interp(width, widths, seconds) + slope * max(0.0, width - widths[-1]))
 
 
-def by_batch(
-    times: Sequence[PassTime], tokens_per_pass: float, lookahead: float, c: float, batches: Sequence[int] = BATCHES
-) -> list[BatchPoint]:
+def by_batch(times: Sequence[PassTime], tokens_per_pass: float, lookahead: float, c: float) -> list[BatchPoint]:
     """Predict the speed-up at each batch size, under three assumptions: acceptance does not depend on the batch,
     attention costs the same as for a short sequence, and drafting grows with the batch as a pass of the target does.
 
@@ -115,7 +108,7 @@ def by_batch(
     """
     seconds = pass_seconds(times)
     points = []
-    for batch in batches:
+    for batch in BATCHES:
         width = batch * (lookahead + 1)
         verify = seconds(width) / seconds(batch)
         points.append(BatchPoint(batch, tokens_per_pass / (verify + lookahead * c), verify, width > times[-1].tokens))
@@ -135,17 +128,6 @@ class Limit:
     experts: float | None
 
 
-def bandwidth_limit(read: float, bytes_per_s: float, tokens_per_pass: float = 1.0) -> float:
-    """Return the most tokens per second.
-
-    Args:
-        read: bytes that a pass reads: weights and KV cache.
-        bytes_per_s: of the device's memory, measured by a copy.
-        tokens_per_pass: mean accepted length.
-    """
-    return tokens_per_pass * bytes_per_s / read
-
-
 def experts_read(count: int, per_token: int, tokens: int) -> float:
     """Return the expected number of a layer's experts that a pass over so many tokens reads, E (1 - (1 - k /
     E)^tokens), if each token chooses k of E independently and uniformly. Tokens of one text choose more alike and read
@@ -161,10 +143,10 @@ def limit_of(trace: Trace) -> Limit | None:
     if not trace.environment.bandwidth or not memory or not memory.target_weights or tokens_per_pass is None:
         return None
     experts = _experts(trace, memory)
-    read: float = memory.target_weights + memory.target_cache
+    read: float = memory.target_weights + memory.target_cache  # bytes of a pass
     if memory.experts and experts is not None:
         read -= memory.experts.weights * (1 - experts / memory.experts.count)
-    return Limit(bandwidth_limit(read, trace.environment.bandwidth, tokens_per_pass), experts)
+    return Limit(tokens_per_pass * trace.environment.bandwidth / read, experts)
 
 
 def _experts(trace: Trace, memory: Memory) -> float | None:

@@ -1,4 +1,4 @@
-"""A simulated service under load: Poisson arrivals, several replicas, each decoding all its requests in one batch.
+"""A simulated service under load: Poisson arrivals at one replica, which decodes all its requests in one batch.
 
 It uses the cost of a pass by its width and the tokens that a round gives, and ignores memory limits and the network.
 One request is prefilled between two rounds, as servers that interleave prefills do. Where closed forms exist (M/D/1,
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from playground import metrics
+from playground.metrics.pooled import quantile
 from playground.theory.attribution import decoding
 from playground.theory.formulas import pass_seconds
 from playground.trace import Trace
@@ -52,14 +53,12 @@ class Band:
 
 @dataclass(frozen=True)
 class LoadPoint:
-    """The simulated times at a rate of requests per second over all replicas: the mean seconds from arrival to the last
-    token, and the 95th percentile, of each way of decoding. `ratio`: standard over assisted, for the same arrivals."""
+    """The simulated times at a rate of requests per second: the mean seconds from arrival to the last token, of each
+    way of decoding. `ratio`: standard over assisted, for the same arrivals."""
 
     rate: float
     standard: Band
     assisted: Band
-    standard_p95_s: float
-    assisted_p95_s: float
     ratio: Band
 
     @property
@@ -106,19 +105,17 @@ def rates(standard: Service, length: int) -> list[float]:
 
 
 def under_load(
-    standard: Service, assisted: Service, rates: Sequence[float], length: int, replicas: int = 1, seeds: int = SEEDS
+    standard: Service, assisted: Service, rates: Sequence[float], length: int, seeds: int = SEEDS
 ) -> list[LoadPoint]:
     """Simulate the same arrivals with both services, at each rate `seeds` times. `length`: tokens of an answer."""
     points = []
     for rate in rates:
         waits = [
-            [seconds(service, rate / replicas, length, random.Random(seed)) for seed in range(seeds)]
+            [seconds(service, rate, length, random.Random(seed)) for seed in range(seeds)]
             for service in (standard, assisted)
         ]
         means = np.mean(waits, axis=2)  # (ways, seeds)
-        plain_p95, ours_p95 = map(float, np.percentile(waits, 95, axis=2).mean(axis=1))
-        plain, ours, ratio = _band(means[0]), _band(means[1]), _band(means[0] / means[1])
-        points.append(LoadPoint(rate, plain, ours, plain_p95, ours_p95, ratio))
+        points.append(LoadPoint(rate, _band(means[0]), _band(means[1]), _band(means[0] / means[1])))
     return points
 
 
@@ -133,8 +130,8 @@ def crossing(points: Sequence[LoadPoint]) -> float | None:
 
 
 def seconds(service: Service, rate: float, length: int, rng: random.Random) -> list[float]:
-    """Simulate one replica and return the seconds from arrival to the last token of each request, in order of arrival.
-    Poisson arrivals that are spread at random over the replicas are Poisson at each of them, too."""
+    """Simulate one replica and return the seconds from arrival to the last token of each request, in order of
+    arrival."""
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(REQUESTS)]).tolist()
     waiting = deque(range(REQUESTS))
     left: dict[int, int] = {}  # tokens that each request in the batch still needs
@@ -164,11 +161,7 @@ def seconds(service: Service, rate: float, length: int, rng: random.Random) -> l
 
 
 def _band(values: np.ndarray) -> Band:
-    """Return mean and interval over seeds."""
-    from scipy import stats  # takes seconds
-
-    mean = float(values.mean())
-    if len(values) < 2 or not values.std():
-        return Band(mean, mean, mean)
-    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
-    return Band(mean, float(low), float(high))
+    """Return mean and interval over two seeds or more."""
+    mean, n = float(values.mean()), len(values)
+    margin = quantile(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    return Band(mean, mean - margin, mean + margin)

@@ -19,13 +19,8 @@ from playground.hosting.request_filter import RequestFilter, SizeLimits
 from playground.models.store import ModelStore
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.ui import panels, rooms
-from playground.ui import past as history_tab
-from playground.ui import records as records_tab
-from playground.ui import rooms as docs
-from playground.ui import serve as servers_tab
+from playground.ui import panels, past, records, rooms, serve
 from playground.ui.compare import api, tab
-from playground.ui.compare.api import publish
 from playground.ui.compare.controls import group_headings
 from playground.ui.compare.handlers import BackendFor, Decoding, Elsewhere, Handlers
 from playground.ui.experiments import api as experiments_api
@@ -33,9 +28,7 @@ from playground.ui.experiments import best
 from playground.ui.experiments import tab as experiment_tab
 from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments
-from playground.ui.past import VisibleHistory
 from playground.ui.preload import Fits, Preload
-from playground.ui.rooms import TITLE
 from playground.ui.serve import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
@@ -83,7 +76,7 @@ def build(
     history = history or History(None, *bounds)
     session = Session(history, decoding)
     events = Handlers(pairs, decoding, session, access)
-    past = VisibleHistory(history, access)
+    visible = past.VisibleHistory(history, access)
     own_servers = StartedServers()
     experiments = Experiments(session, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + MORE_EVENTS // 2}
@@ -94,14 +87,14 @@ def build(
         fits.find(default.name)  # downloaded by now
 
     preload = Preload(load)
-    with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
-        page.told, page.linked = access.told, partial(past.linked, "")
+    with QuietBlocks(title=rooms.TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+        page.told, page.linked = access.told, partial(visible.linked, "")
         model = _head(problems or [], access)
         parts = tab.lay_out(pairs, default, examples, fits, access) | {"model": model}
         loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own_servers, access)
-        tab.wire(page, parts, events, past, pairs, default, waiting, loaded)
-        publish(page, events, past, pairs, waiting)
-        api.publish_watch(page, events, past, pairs, waiting)
+        tab.wire(page, parts, events, visible, pairs, default, waiting, loaded)
+        api.publish(page, events, visible, pairs, waiting)
+        api.publish_watch(page, events, visible, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
         models = Models(pairs, default, fits)
         started = {"baseline_server": lambda: own_servers.url(PLAIN), "server": lambda: own_servers.url(LOOKUP)}
@@ -111,13 +104,13 @@ def build(
             _begin(page, kind.page, access)
             experiment_tab.build(page, kind, experiments, models, started)
         _begin(page, "servers", access)
-        servers_tab.build(page, access, own_servers, events.turns)
+        serve.build(page, access, own_servers, events.turns)
         _begin(page, "history", access)
-        history_tab.build(page, past, access)
+        past.build(page, visible, access)
         _begin(page, rooms.RECORDS_PAGE, access)
-        records_tab.build(page, access)
+        records.build(page, access)
         _begin(page, rooms.DOCS, access)
-        docs.build(page)
+        rooms.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = LOOKS_EVERY_S
     return page

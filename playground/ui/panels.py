@@ -24,7 +24,7 @@ from gradio.utils import get_upload_folder
 from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import COMPARE, Entry
 from playground.experiments.kinds import KINDS
-from playground.format import ratio
+from playground.format import duration, ratio
 from playground.ui.wiring import WRITTEN
 from playground.views import charts, engines, scripts
 from playground.views.engines import Settings
@@ -91,14 +91,11 @@ def saved(name: str, data: bytes) -> dict[str, Any]:
     return gr.update(value=save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder()))
 
 
-MINUTE_S, HOUR_S = 60, 3600
-
-
 def state(entry: Entry, left_s: float | None = None) -> str:
-    """Describes an experiment's state, such as "Prompt 3 of 12: MTP tree. About 4 minutes left."."""
+    """Describes an experiment's state, such as "Prompt 3 of 12: MTP tree. About 4 min left."."""
     match entry.status:
         case "running":
-            left = f". {about(left_s)} left." if left_s else ""
+            left = f". About {duration(left_s)} left." if left_s else ""
             return f"{entry.note or 'Running'}{left}"
         case "failed":
             return entry.note
@@ -106,14 +103,6 @@ def state(entry: Entry, left_s: float | None = None) -> str:
             note = f": {entry.note}" if entry.note else ""
             return f"Stopped at {entry.fraction:.0%}{note}. Resume continues from there."
     return "Finished."
-
-
-def about(seconds: float) -> str:
-    """Returns a duration in words, rounded like an estimate."""
-    for unit, name in ((HOUR_S, "hour"), (MINUTE_S, "minute")):
-        if seconds >= 1.5 * unit:
-            return f"About {round(seconds / unit)} {name}s"
-    return "About a minute" if seconds > MINUTE_S / 2 else "Less than a minute"
 
 
 def at(seconds: float) -> str:

@@ -128,7 +128,7 @@ def test_two_servers_make_a_comparison_that_is_saved_and_opened(server):
             baseline=lanes[0].name,
         )
     assert export.load(json.dumps(export.to_json(comparison))) == comparison
-    assert metrics.compare(*comparison.lanes).identical and metrics.measure(comparison.others[0]).tokens == 40
+    assert metrics.first_difference(*comparison.lanes) is None and metrics.measure(comparison.others[0]).tokens == 40
     assert dict(run_details.details(*metrics.ranked(comparison)))["Lookahead"].endswith("server")
 
 

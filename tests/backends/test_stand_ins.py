@@ -18,6 +18,7 @@ from playground.experiments import suite
 from playground.experiments.events import Watch
 from playground.experiments.race import decode
 from playground.lane import Request
+from playground.metrics.lane import inter_token_latencies
 from playground.trace import Comparison, Trace
 from playground.views import charts, facts, report
 from tests.backends import stand_in
@@ -55,7 +56,7 @@ def test_speeds_and_counts_come_out_as_the_server_has_them(server, kind, name, c
     assert m.acceptance_rate == (5 / 9 if counts[1] else None)
     assert m.mean_accepted_length == (9 / 4 if counts[0] else None)
     assert (trace.text, trace.finish) == ("".join(TEXTS), "length")
-    gaps = [gap for gap in metrics.inter_token_latencies(trace.rounds) if gap]
+    gaps = [gap for gap in inter_token_latencies(trace.rounds) if gap]
     assert gaps == [0.125, 0.375, 0.25]
 
 
@@ -81,8 +82,7 @@ def test_what_is_unknown_is_a_dash_wherever_it_is_shown(monkeypatch):
     shown = {figure.label: figure.shown for figure in facts.figures(metrics.measure(base), drafting=True)}
     assert (shown["Tokens"], shown["Speed"], shown["Acceptance"]) == ("9", "9.0 tok/s", "–")
     assert (shown["Accepted length"], shown["Passes saved"]) == ("–", "–")
-    found = metrics.compare(base, other)
-    assert (found.speedup, found.identical) == (1.0, True)
+    assert metrics.speedup(base, other) == 1.0 and metrics.first_difference(base, other) is None
     assert metrics.equation(base, other) is None
     assert facts.sentences(*metrics.ranked(comparison)) == ["Identical output."]
     assert not charts.race(comparison).data, "when each token came is not known"
@@ -98,7 +98,7 @@ def test_a_suite_takes_counts_and_refuses_where_tokens_are_unknown(monkeypatch):
     uncounted = traced(stand_in.plain(id="x"), monkeypatch)
     assert metrics.measure(uncounted).tokens is metrics.measure(uncounted).tokens_per_s is None
     assert metrics.measure(uncounted).ttft_s == 0.25 and uncounted.text == "".join(TEXTS)
-    assert metrics.compare(base, uncounted).speedup is None
+    assert metrics.speedup(base, uncounted) is None
     with pytest.raises(PlaygroundError, match="how many"):
         suite.row(0, 1, "", uncounted.lane.name, [uncounted], [base])
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from playground import export
+from playground.conversation import Message
 from playground.experiments.history import COMPARE, History
 from playground.trace import Comparison
 from playground.ui import page as playground_page
@@ -54,7 +55,7 @@ def marked(data: Any, key: str = "") -> Any:
 
 
 def hostile() -> Comparison:
-    base = fakes.comparison(tokens=12, system="s", history=("q", "a"))
+    base = fakes.comparison(tokens=12, system="s", history=(Message("user", "q"), Message("assistant", "a")))
     lanes = tuple(
         dataclasses.replace(trace, environment=dataclasses.replace(trace.environment, runner="r", notes=("n",)))
         for trace in base.lanes

@@ -13,7 +13,7 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.events import Watch
 from playground.experiments.race import decode
-from playground.lane import Lane, Request, assisted_lane, label, rates_for, standard_lane, synthetic
+from playground.lane import Lane, Request, assisted_lane, label, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.trace import Comparison
@@ -62,17 +62,6 @@ def test_the_output_is_standard_decodings_and_the_rates_are_those_asked_for(pair
 def test_rates_by_position_end_drafts_where_they_are_zero(pair):
     (trace,) = run(pair, [synthetic(assisted_lane(pair, "assistant", 4), [1, 1, 0])])
     assert {len(round_.accepted) for round_ in trace.rounds[1:-1]} == {2}
-
-
-@pytest.mark.parametrize("length", [1.0, 2.5, 5.0])
-def test_a_mean_length_is_a_rate(length):
-    (rate,) = rates_for(length, 4)
-    assert sum(rate**i for i in range(5)) == pytest.approx(length, abs=1e-4)
-
-
-def test_a_length_that_the_lookahead_cannot_reach_is_refused():
-    with pytest.raises(PlaygroundError, match="from 1 to 5"):
-        rates_for(6.0, 4)
 
 
 def test_it_is_marked_everywhere(pair):

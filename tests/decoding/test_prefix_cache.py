@@ -285,7 +285,7 @@ def test_another_conversation_takes_only_what_both_begin_with(pair):
     backend = LocalBackend(ModelStore(), pair, "float32", "cpu")
     lane = standard_lane(pair)
     run_lane(backend, lane, GREETED, Watch())
-    other = replace(later("no"), history=("The lighthouse", "no"))
+    other = replace(later("no"), history=(Message("user", "The lighthouse"), Message("assistant", "no")))
     assert 0 < run_lane(backend, lane, other, Watch()).reused.tokens <= 8
     hot = replace(later("no"), temperature=1.0, seed=5)
     assert run_lane(backend, lane, hot, Watch()).reused.tokens > 0, "caches do not depend on how tokens are chosen"

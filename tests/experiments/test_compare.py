@@ -87,7 +87,7 @@ def test_both_lanes_run_by_turns_and_agree(store, drafter):
             assert ahead < ROUNDS and (ahead == 0 or following.index == event.index)
     assert sorted(event.index for event in told if isinstance(event, LaneFinished)) == [0, 1]
     assert {lane.schedule for lane in comparison.lanes} == {"by turns"}
-    assert metrics.compare(*comparison.lanes).identical
+    assert metrics.first_difference(*comparison.lanes) is None
     assert [lane.lane.drafter for lane in comparison.lanes] == ["none", drafter]
     for lane in comparison.lanes:
         decoded = store.target.tokenizer.decode(lane.token_ids, skip_special_tokens=True)
@@ -123,7 +123,7 @@ def test_odd_prompts_run(store, prompt):
 def test_a_prompt_of_one_token_runs(store):
     comparison, _ = compared(store, "assistant", prompt="a", chat_template=False, max_new_tokens=6)
     assert len(comparison.lanes[0].prompt_ids) == 1
-    assert metrics.compare(*comparison.lanes).identical
+    assert metrics.first_difference(*comparison.lanes) is None
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "assistant"])
@@ -284,8 +284,9 @@ def test_any_number_of_lanes_run_and_the_baseline_is_named_wherever_it_stands(st
     comparison = compare(store, lanes, Request("The lighthouse", max_new_tokens=12))
     assert [trace.lane.drafter for trace in comparison.lanes] == ["assistant", "ngram", "none"]
     assert comparison.standard.lane.drafter == "none"
-    assert [d.lane for d in metrics.differences(comparison)] == [lane.name for lane in lanes[:2]]
-    assert all(d.baseline == "Standard" and d.identical for d in metrics.differences(comparison))
+    differences = to_json(comparison)["differences"]
+    assert [it["lane"] for it in differences] == [lane.name for lane in lanes[:2]]
+    assert all(it["baseline"] == "Standard" and it["identical"] for it in differences)
     assert load(json.dumps(to_json(comparison))) == comparison
     named = compare(store, lanes, Request("The lighthouse", max_new_tokens=12), baseline=lanes[0].name)
     assert named.standard.lane == lanes[0]

@@ -7,11 +7,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from scipy.optimize import brentq
 
 from playground import ROOT
 from playground.commands import main
 from playground.errors import PlaygroundError
-from playground.lane import rates_for
 from playground.theory import forecast
 from playground.theory.forecast import Drafts, Setting
 from playground.trace import Shape
@@ -35,7 +35,7 @@ H200 = forecast.load_hardware()["h200"]
 
 def drafts(length=3.0, lookahead=5, drafter=LAYER, target=QWEN, **how) -> Drafts:
     """Drafts that give so many tokens a pass at a lookahead."""
-    (rate,) = rates_for(length, lookahead)
+    rate = brentq(lambda rate: sum(rate**i for i in range(lookahead + 1)) - length, 0, 1)
     reached = [round(1e6 * rate**i) for i in range(lookahead + 1)]
     accepted = tuple(itertools.pairwise(reached))
     return Drafts("it", accepted, 1.0, lookahead, target, drafter, how.get("parallel", False), None)

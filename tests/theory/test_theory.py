@@ -63,7 +63,7 @@ def test_the_steps_of_an_attribution_are_the_terms_of_the_headline(idle):
     baseline, other = standard(), assisted(0.7, 3, idle=idle)
     found, shown = attribute(baseline, other), metrics.equation(baseline, other)
     steps = dict(found.steps)
-    assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.compare(baseline, other).speedup)
+    assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.speedup(baseline, other))
     assert steps["tokens per pass"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
     assert steps["rest"] == pytest.approx(shown.tokens_per_pass / shown.cost)
     assert found.idle == pytest.approx(1 / 3 if idle else 0, abs=0.01)
@@ -224,7 +224,7 @@ def test_what_a_finished_run_predicts_is_drawn_and_unknown_without_measured_pass
     drawn = charts.batches(points).data[0]
     assert list(drawn.y) == [it.speedup for it in points] and drawn.marker.symbol[-1] == "circle-open"
     plain, ours = theory.Band(2.0, 1.5, 2.5), theory.Band(1.0, 0.9, 1.1)
-    lines = charts.load([theory.LoadPoint(0.1, plain, ours, 3.0, 2.0, theory.Band(2.0, 1.8, 2.2))]).data
+    lines = charts.load([theory.LoadPoint(0.1, plain, ours, theory.Band(2.0, 1.8, 2.2))]).data
     assert [(line.name, *line.y) for line in lines] == [("standard", 2.0), ("assisted", 1.0)]
     assert list(lines[0].error_y.array) == [0.5] and lines[1].error_y.arrayminus[0] == pytest.approx(0.1)
     assert theory.batches_of(standard(), assisted(0.7, 3)) == theory.loads_of(standard(), assisted(0.7, 3)) == []
@@ -243,9 +243,8 @@ def test_services_agree_with_the_run_at_a_batch_of_one():
 
 
 def test_price_and_bandwidth():
-    assert theory.price_per_million(3.6, 100) == pytest.approx(10)
-    assert theory.bandwidth_limit(1_000_000, 50e6, tokens_per_pass=2) == 100
     lane = assisted(0.7, 3)
+    assert theory.price_of(lane, 3.6) == pytest.approx(1000 / metrics.measure(lane).tokens_per_s)
     assert theory.limit_of(lane) is None and why.limit(lane) == ""
     known = replace(lane, environment=replace(ENVIRONMENT, bandwidth=50e9), memory=Memory(10**9, 0, 10**6, 0))
     limit = theory.limit_of(known)

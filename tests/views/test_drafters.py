@@ -79,7 +79,7 @@ def test_of_several_runs_of_a_lane_the_median_one_is_shown_and_all_make_the_inte
     assert metrics.shown(comparison) == Comparison((slower, SLOW, FAST))
     found = metrics.measured(comparison, "Fast")
     assert (found.base, found.ours, found.runs, found.baselines) == (slower, FAST, 2, 3)
-    assert found.speedup == metrics.compare(slower, FAST).speedup
+    assert found.speedup == metrics.speedup(slower, FAST)
     low, high = found.interval
     assert low < found.speedup < high
     twice = metrics.measured(Comparison((PLAIN, FAST), repeats=((slower,),)), "Fast")

@@ -157,11 +157,7 @@ def load_dflash(
         PlaygroundError: there is no such drafter, it is of another method, it was trained for another target, or its
             files are broken.
     """
-    files = read_block(name, method, target, "", progress)
-    with explained(files.weights, target.model.device):
-        network = DFlash(files.base, target.model, files.layout.causal, **options(files))
-        load_head(network, files)
-    return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)
+    return load_block(name, method, target, "", progress, lambda files, arguments: DFlash(**arguments))
 
 
 def load_jetspec(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -169,11 +165,28 @@ def load_jetspec(name: str, target: LoadedModel, progress: Callable[[Progress], 
     return load_dflash(name, target, progress, "jetspec")
 
 
-def options(files: BlockFiles) -> dict[str, Any]:
-    """Returns the keyword arguments of `DFlash` that a folder determines."""
-    return {"layers": files.layout.layers, "from_anchor": files.layout.from_anchor, "draft_ids": files.draft_ids}
+def load_block(
+    name: str,
+    method: str,
+    target: LoadedModel,
+    parts: str,
+    progress: Callable[[Progress], None],
+    build: Callable[[BlockFiles, dict[str, Any]], DFlash],
+) -> LoadedDrafter:
+    """Loads a drafter that is a `DFlash`, with further parts perhaps.
 
+    Args:
+        method, parts: see `read_block`.
+        build: makes the network from the folder and from the arguments of `DFlash`; the further parts are loaded here.
 
-def load_head(network: DFlash, files: BlockFiles) -> None:
-    if network.lm_head is not None:
-        network.lm_head.load_state_dict({"weight": files.parts["lm_head.weight"]})
+    Raises:
+        PlaygroundError: see `read_block`; or `build` raises it.
+    """
+    files = read_block(name, method, target, parts, progress)
+    layout = files.layout
+    arguments = {"base": files.base, "target": target.model, "causal": layout.causal, "layers": layout.layers}
+    with explained(files.weights, target.model.device):
+        network = build(files, {**arguments, "from_anchor": layout.from_anchor, "draft_ids": files.draft_ids})
+        if network.lm_head is not None:
+            network.lm_head.load_state_dict({"weight": files.parts["lm_head.weight"]})
+    return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, explained
-from playground.models.networks.dflash import load_head, options
-from playground.models.networks.dflash_files import BlockFiles, read_block, under
+from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.networks.dflash import load_block
+from playground.models.networks.dflash_files import BlockFiles, under
 from playground.models.networks.dspark import Slot, Walked
 from playground.progress import Progress
 
@@ -118,10 +118,8 @@ class Selector(nn.Module):
 class DFlash2(Walked):
     """The network. Arguments are `selector` and those of `DFlash`; the layers are those that `convolve` has changed."""
 
-    def __init__(
-        self, base: PreTrainedModel, target: PreTrainedModel, causal: frozenset[str], selector: Selector, **others: Any
-    ) -> None:
-        super().__init__(base, target, causal, **others)
+    def __init__(self, selector: Selector, **others: Any) -> None:
+        super().__init__(**others)
         self.candidate_selector = selector
 
     def slot(self, index: int, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
@@ -135,13 +133,12 @@ def load_dflash2(name: str, target: LoadedModel, progress: Callable[[Progress], 
         PlaygroundError: there is no such drafter, it has missing or unknown parts, it was trained for another target,
             or its files are broken.
     """
-    files = read_block(name, "dflash2", target, PARTS, progress)
-    with explained(files.weights, target.model.device):
+
+    def build(files: BlockFiles, arguments: dict[str, Any]) -> DFlash2:
         convolve(files, target.model)
-        selector = _selector(files, target.model)
-        network = DFlash2(files.base, target.model, files.layout.causal, selector, **options(files))
-        load_head(network, files)
-    return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)
+        return DFlash2(_selector(files, target.model), **arguments)
+
+    return load_block(name, "dflash2", target, PARTS, progress, build)
 
 
 def convolve(files: BlockFiles, target: PreTrainedModel) -> None:

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, explained
-from playground.models.networks.dflash import load_head, options
-from playground.models.networks.dflash_files import BlockFiles, read_block
+from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.networks.dflash import load_block
+from playground.models.networks.dflash_files import BlockFiles
 from playground.models.networks.dspark import Slot, Walked
 from playground.progress import Progress
 
@@ -41,17 +41,8 @@ class Domino(Walked):
         others: the arguments of `DFlash`.
     """
 
-    def __init__(
-        self,
-        base: PreTrainedModel,
-        target: PreTrainedModel,
-        causal: frozenset[str],
-        gru: nn.GRUCell,
-        correction: nn.Sequential,
-        uncorrected: int,
-        **others: Any,
-    ) -> None:
-        super().__init__(base, target, causal, **others)
+    def __init__(self, gru: nn.GRUCell, correction: nn.Sequential, uncorrected: int, **others: Any) -> None:
+        super().__init__(**others)
         self.prefix_gru, self.embed_proj, self.uncorrected = gru, correction, uncorrected
 
     def no_memory(self, states: Tensor) -> Tensor:
@@ -74,14 +65,12 @@ def load_domino(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: there is no such drafter, its head has missing, unknown or unfit parts, it was trained for
             another target, or its files are broken.
     """
-    files = read_block(name, "domino", target, PARTS, progress)
-    with explained(files.weights, target.model.device):
-        gru, correction = _head(files, target.model)
+
+    def build(files: BlockFiles, arguments: dict[str, Any]) -> Domino:
         uncorrected = int(files.layout.given.get("pure_draft_prefix_len") or 0)
-        causal = files.layout.causal
-        network = Domino(files.base, target.model, causal, gru, correction, uncorrected, **options(files))
-        load_head(network, files)
-    return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)
+        return Domino(*_head(files, target.model), uncorrected, **arguments)
+
+    return load_block(name, "domino", target, PARTS, progress, build)
 
 
 def _head(files: BlockFiles, target: PreTrainedModel) -> tuple[nn.GRUCell, nn.Sequential]:

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, explained
-from playground.models.networks.dflash import DFlash, load_head, options
-from playground.models.networks.dflash_files import BlockFiles, read_block, under
+from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.networks.dflash import DFlash, load_block
+from playground.models.networks.dflash_files import BlockFiles, under
 from playground.progress import Progress
 
 
@@ -117,16 +117,8 @@ class DSpark(Walked):
         others: the arguments of `DFlash`.
     """
 
-    def __init__(
-        self,
-        base: PreTrainedModel,
-        target: PreTrainedModel,
-        causal: frozenset[str],
-        markov: MarkovHead | None,
-        confidence: nn.Linear | None,
-        **others: Any,
-    ) -> None:
-        super().__init__(base, target, causal, **others)
+    def __init__(self, markov: MarkovHead | None, confidence: nn.Linear | None, **others: Any) -> None:
+        super().__init__(**others)
         self.markov_head = markov
         self.confidence_head = confidence
 
@@ -155,12 +147,11 @@ def load_dspark(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: there is no such drafter, it has unknown parts, it was trained for another target, or its files
             are broken.
     """
-    files = read_block(name, "dspark", target, PARTS, progress)
-    with explained(files.weights, target.model.device):
-        markov, confidence = _markov_head(files, target.model), _confidence_head(files, target.model)
-        network = DSpark(files.base, target.model, files.layout.causal, markov, confidence, **options(files))
-        load_head(network, files)
-    return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)
+
+    def build(files: BlockFiles, arguments: dict[str, Any]) -> DSpark:
+        return DSpark(_markov_head(files, target.model), _confidence_head(files, target.model), **arguments)
+
+    return load_block(name, "dspark", target, PARTS, progress, build)
 
 
 def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | None:

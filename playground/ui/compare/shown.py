@@ -28,7 +28,6 @@ from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison, Trace
 from playground.views import facts, headline, scripts, stage
-from playground.views import stage as tokens
 from playground.views.stage import Stage, Status
 
 
@@ -60,7 +59,7 @@ class Screen(Stage):
                 self.chosen = event.lane.name
             case RoundDone():
                 self.lanes[event.index].rounds.append(event.round)
-                self.lanes[event.index].log += tokens.line(event.round)
+                self.lanes[event.index].log += stage.line(event.round)
             case LaneFinished():
                 self.lanes[event.index].finish(event.trace)
                 self._traces[event.trace.lane.name] = event.trace

@@ -18,12 +18,9 @@ from playground.lane import preset_of
 from playground.presets import Pair
 from playground.theory.asynchronous import asynchronous
 from playground.ui import panels
-from playground.ui import panels as deploy
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE, in_browser
 from playground.views import charts, engines, facts, why
-from playground.views import charts as charts_predicted
-from playground.views import why as cost
 
 WHICH = "Runs every drafter of these models on this prompt, in turn, and says which one is the fastest here."
 NOTHING = "There is no comparison yet."
@@ -141,11 +138,11 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
         yield f"<p>{UNKNOWN}</p>", hidden, hidden
         return
     said = [PREDICTED, why.batch_end(points)]
-    batch = gr.update(value=panels.plot(charts_predicted.batches(points), "batch"), visible=True)
+    batch = gr.update(value=panels.plot(charts.batches(points), "batch"), visible=True)
     # A chart does not change the width at which it was drawn, so the second one has its place from the start.
-    yield _paragraphs(said), batch, gr.update(value=panels.plot(charts_predicted.load([]), "load"), visible=True)
+    yield _paragraphs(said), batch, gr.update(value=panels.plot(charts.load([]), "load"), visible=True)
     loads = theory.loads_of(measured.base, measured.ours)
-    load = gr.update(value=panels.plot(charts_predicted.load(loads), "load"), visible=True)
+    load = gr.update(value=panels.plot(charts.load(loads), "load"), visible=True)
     yield _paragraphs([*said, f"{SIMULATED} {why.load_end(loads)}"]), batch, load
 
 
@@ -157,8 +154,8 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
     lanes = metrics.shown(shown.comparison).lanes
-    said = cost.ENERGY if cost.measured(lanes) else cost.NO_COUNTER
-    return f"{cost.cost_table(lanes, rate).html()}<p>{said}</p>"
+    said = why.ENERGY if why.measured(lanes) else why.NO_COUNTER
+    return f"{why.cost_table(lanes, rate).html()}<p>{said}</p>"
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
@@ -173,4 +170,4 @@ def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
     pair = shown.pair or preset_of(lane, pairs.values())
     method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
     found = engines.of_comparison(shown.comparison, lane, method)
-    return deploy.blocks(found or engines.settings(lane, method, trace.request))
+    return panels.blocks(found or engines.settings(lane, method, trace.request))

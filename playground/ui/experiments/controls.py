@@ -211,10 +211,6 @@ def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
     return {"choices": choices, "value": pair.drafter}
 
 
-def _redrafted(models: Models, option: Option, chosen: str) -> dict[str, Any]:
-    return gr.update(**_drafters_of(models.pairs[chosen], option))
-
-
 SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
     "suite": _suite,
     "drafters": _drafter,
@@ -226,19 +222,16 @@ def follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Model
     """Updates controls when another control that they depend on changes."""
     for name, option in options.items():
         if SPECIAL.get(name) is _drafter:
-            picked(made["pair"], partial(_redrafted, models, option), made[name])
+            redrafted = partial(lambda it, pair: gr.update(**_drafters_of(models.pairs[pair], it)), option)
+            picked(made["pair"], redrafted, made[name])
         if option.by:
             field, by = option.by
-            picked(made[field], partial(_listed_at, by), made[name])
+            picked(made[field], partial(lambda by, value: _listed(by[value]), by), made[name])
 
 
 def _inside(label: str) -> str:
     """Returns a label in the form that it has within a sentence; "TTFT limit" does not change."""
     return label if label[:2].isupper() else label.lower()
-
-
-def _listed_at(by: Mapping[str, Sequence[float]], chosen: str) -> str:
-    return _listed(by[chosen])
 
 
 def _listed(values: Sequence[float]) -> str:

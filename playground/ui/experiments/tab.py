@@ -16,12 +16,9 @@ from playground.errors import PlaygroundError
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.work import Experiment
 from playground.ui import panels
-from playground.ui import panels as deploy
-from playground.ui import panels as markup
 from playground.ui.experiments import controls
 from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments, View
-from playground.ui.panels import so_far
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, download, filled
 from playground.views import scripts
 
@@ -106,7 +103,7 @@ def _panel(hint: str) -> dict[str, Any]:
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
         resume = gr.Button("Resume", visible=False, elem_id="resume-experiment", min_width=110, scale=0)
-    shown = gr.HTML(markup.note(hint), elem_id="experiment", apply_default_css=False)
+    shown = gr.HTML(panels.note(hint), elem_id="experiment", apply_default_css=False)
     with gr.Row(elem_id="charts"):
         charts = {"first": panels.empty_plot(), "second": panels.empty_plot()}
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
@@ -194,8 +191,8 @@ def _of_address(experiments: Experiments, kinds: Sequence[str], request: gr.Requ
 def _progress(view: View) -> Named:
     """Returns updates that show a running experiment's progress and the parts that have ended."""
     return {
-        "shown": markup.progress(view.entry, view.done[-1].left_s if view.done else None),
-        "tables": markup.tables([so_far(view.done)] if view.done else []),
+        "shown": panels.progress(view.entry, view.done[-1].left_s if view.done else None),
+        "tables": panels.tables([panels.so_far(view.done)] if view.done else []),
     }
 
 
@@ -206,9 +203,9 @@ def _shown(view: View) -> Named:
     figures: Sequence[go.Figure] = []
     if found and view.result:
         figures = found.charts
-        settings = markup.folded("Settings for every engine", deploy.blocks(found.deploy)) if found.deploy else ""
-        values["shown"] += markup.findings(found.findings) + deploy.first(found.deploy)
-        values["tables"] = markup.tables([*found.tables, *found.folded]) + settings
+        settings = panels.folded("Settings for every engine", panels.blocks(found.deploy)) if found.deploy else ""
+        values["shown"] += panels.findings(found.findings) + panels.first(found.deploy)
+        values["tables"] = panels.tables([*found.tables, *found.folded]) + settings
     return {
         **values,
         "name": entry.id,
