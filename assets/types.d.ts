@@ -40,6 +40,10 @@ export interface Packed {
 
 export interface LaneValue {
   name: string;
+  /** "Standard" or "Speculative". */
+  title: string;
+  /** Where its tokens come from, in words. */
+  how: string;
   label: string;
   state: "" | "waiting" | "running" | "done" | "stopped";
   figures: Figure[];
@@ -101,7 +105,7 @@ export interface Verdict {
   notes: string[];
 }
 
-/** Speed-up = tokens per pass ÷ cost of a round × prefill; the cost and its parts are in plain passes. */
+/** Speed-up = tokens per check ÷ cost of a check × prefill; the cost and its parts are in standard steps. */
 export interface Terms {
   speedup: number;
   tokens_per_pass: number;
@@ -223,7 +227,6 @@ export interface TokenNode extends HTMLElement {
 export interface RoundNode extends HTMLSpanElement {
   log: Round;
   spans: TokenNode[];
-  caret?: HTMLElement;
 }
 
 /** What the parts of the stage tell each other, so that every part follows every other. */

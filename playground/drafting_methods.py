@@ -128,7 +128,7 @@ ALL = (
     DraftingMethod(
         "ngram",
         label="Prompt lookup",
-        does="what followed the last words before",
+        does="what followed the same words before",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
         builder=f"{DRAFTERS}.lookup:build",
@@ -322,7 +322,7 @@ ALL = (
     DraftingMethod(
         "tree",
         label="Draft tree",
-        does="branches of the network above",
+        does="a network's likeliest branches",
         needs="a network that drafts from the target's hidden states, such as an MTP layer",
         paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
         builder=f"{DRAFTERS}.tree:build",
@@ -331,7 +331,7 @@ ALL = (
     DraftingMethod(
         "composite",
         label="Prompt lookup + tree",
-        does="lookup first, else a tree",
+        does="copies earlier text, else a network guesses",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build",
@@ -340,7 +340,7 @@ ALL = (
     DraftingMethod(
         "adaptive",
         label="Prompt lookup or tree",
-        does="whichever is the faster so far",
+        does="whichever is faster so far",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build_adaptive",

@@ -86,7 +86,7 @@ function cardOf(value) {
   if (badges.length)
     write(`≈ ${firstOf(badges)}`, CARD.margin, 266, { size: 20, ink: "#8a5a00", room: right - CARD.margin });
 
-  const lanes = value.lanes.slice(0, SHOWN).map(({ name, figures, log }) => {
+  const lanes = value.lanes.slice(0, SHOWN).map(({ title: name, figures, log }) => {
     const rounds = new Rounds();
     rounds.update(log);
     const speed = figures.find(({ label }) => label === "Speed");
@@ -107,7 +107,7 @@ function cardOf(value) {
   });
   const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
   write(
-    "a block a pass, hatched while drafting; on top, accepted guesses (height = tokens)",
+    "a block is a pass through the model, hatched while drafting; on top, accepted guesses (height = tokens)",
     CARD.margin + CARD.label,
     462,
     note,

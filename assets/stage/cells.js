@@ -1,4 +1,4 @@
-// What a token's element and a round's caret say, and where the caret may stand.
+// What a token's element says and looks like.
 
 /** @import { Round, Token } from "../types.d.ts" */
 
@@ -33,21 +33,6 @@ export function codeReader() {
     return before || inside;
   };
 }
-
-/**
- * Where a caret stands that belongs before text `at`: there, or at the next boundary before it that splits no cluster of
- * letters.
- * @param {string[]} texts
- * @param {number} at
- */
-export function boundary(texts, at) {
-  let place = at;
-  while (place > 0 && place < texts.length && joined(texts[place - 1], texts[place])) place -= 1;
-  return place;
-}
-
-const joined = (/** @type {string} */ before, /** @type {string} */ after) =>
-  /^[\p{M}\u200c\u200d]/u.test(after) || (/[\p{M}\u200d\p{Script=Arabic}]$/u.test(before) && /^\p{L}/u.test(after));
 
 /**
  * Says in words where a drafted token stands in its round's draft; "" for the target's own.

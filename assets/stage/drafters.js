@@ -71,6 +71,7 @@ function drafterRow(row, { ready, chosen }, most, choosable) {
   const name = make(able ? "button" : "span", "name", row.lane);
   if (able) name.setAttribute("type", "button");
   const shown = ready && row.lane === chosen;
+  const [figure, range = ""] = (row.speedup ?? "…").split(/(?=\()/); // of "1.18× (1.05 to 1.33)"
   const first = make(
     "th",
     "",
@@ -84,7 +85,7 @@ function drafterRow(row, { ready, chosen }, most, choosable) {
     "tr",
     `${able ? "able" : ""} ${row.best ? "winner" : ""}`,
     first,
-    make("td", "speedup", make("div", "", speedBar(row, most), row.speedup ?? "…")),
+    make("td", "speedup", make("div", "", speedBar(row, most), make("span", "", figure, make("small", "", range)))),
     ...CELLS.map((cell) => make("td", cell, row[cell] ?? "")),
   );
   line.dataset.lane = row.lane;

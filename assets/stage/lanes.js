@@ -66,6 +66,7 @@ export function lanesPart() {
 /** @param {number} index */
 function lane(index) {
   const title = make("h2");
+  const how = make("span", "how");
   const chip = make("span", "chip");
   const figures = figuresPart();
   const panel = make("div", "tokens");
@@ -75,8 +76,9 @@ function lane(index) {
   tab.type = "button";
   tab.setAttribute("role", "tab");
   const reached = make("span", "reached");
-  const head = make("div", "lane-head", title, chip, reached);
+  const head = make("div", "lane-head", title, how, chip, reached);
   const section = make("section", "lane", head, panel, figures.node);
+  panel.addEventListener("click", () => section.classList.add("whole")); // on a phone, beside a table of drafters
   const rounds = new Rounds();
   const none = new Rounds(); // of a lane that still shows what ran before
   const tokens = new TokenPanel(panel, index);
@@ -87,8 +89,10 @@ function lane(index) {
     const waits = value.state === "waiting" || value.state === "running";
     section.classList.toggle("before", waits && !value.log && rounds.all.length > 0);
     state = value.state;
-    say(title, value.name);
-    say(tab, value.name);
+    say(title, value.title);
+    say(tab, value.title);
+    say(how, value.how);
+    how.title = value.how;
     say(chip, state);
     chip.className = "chip " + state;
     panel.setAttribute("aria-label", value.label);

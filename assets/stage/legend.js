@@ -2,15 +2,15 @@
 // a class on the body, so that both panels follow and a new run keeps it.
 
 import { make } from "./core.js";
-import { SEGMENTS } from "./words.js";
 
 /** @import { Rounds } from "./log.js" */
 /** @import { LaneValue, Round } from "../types.d.ts" */
 
+const SEGMENTS = ["thinking", "tool call", "code", "answer"];
 const SWITCH = "show-guesses";
 
 export function legendPart() {
-  const bars = Object.entries(SEGMENTS).map(segment);
+  const bars = SEGMENTS.map(segment);
   const gutter = list("the gutter", "gutter", bars);
   const grammar = list("the grammar", "by-grammar", [
     mark("accepted forced", "forced", "the grammar leaves no choice"),
@@ -19,7 +19,7 @@ export function legendPart() {
     "div",
     "legend",
     list("the timeline", "keys", [
-      key("verify", "a pass, as long as it took"),
+      key("verify", "a pass through the model, as long as it took"),
       key("draft", "drafting"),
       key("gain", "accepted guesses (height = tokens)"),
     ]),
@@ -27,7 +27,6 @@ export function legendPart() {
       mark("accepted", "accepted", "guessed right"),
       mark("plain", "plain", "the model's own"),
       cell(),
-      caret(),
     ]),
     gutter,
     list("the guesses", "marks", [
@@ -48,7 +47,7 @@ export function legendPart() {
   function show(lanes, rounds) {
     /** @type {Set<string>} */
     const found = new Set(lanes.flatMap(({ segments }) => segments.map(([name]) => name)));
-    Object.keys(SEGMENTS).forEach((name, i) => (bars[i].hidden = !found.has(name)));
+    SEGMENTS.forEach((name, i) => (bars[i].hidden = !found.has(name)));
     gutter.hidden = !found.size;
     const forced = (/** @type {Round} */ { drafted, own }) => own?.forced || drafted.some((token) => token.forced);
     grammar.hidden = !rounds.some(({ all }) => all.some(forced));
@@ -69,20 +68,14 @@ const mark = (kind, name, meaning) => make("li", "", make("span", `tok ${kind}`,
 /** @param {string} kind @param {string} name @param {string} meaning */
 const dropped = (kind, name, meaning) => make("li", "", make("del", `tok ${kind}`, name), ` ${meaning}`);
 
-/** @param {[string, string]} of */
-function segment([name, letter]) {
+/** @param {string} name */
+function segment(name) {
   const bar = make("span", "bar");
-  Object.assign(bar.dataset, { segment: name, begins: letter });
+  bar.dataset.segment = name;
   return make("li", "", bar, ` ${name}`);
 }
 
 const cell = () => make("li", "", make("span", "cell", "text between two bars"), " came from one pass");
-
-function caret() {
-  const dot = make("span", "caret");
-  dot.dataset.count = "7";
-  return make("li", "", dot, " guesses dropped");
-}
 
 /** @param {string} kind @param {string} meaning */
 const key = (kind, meaning) => make("li", kind, make("i"), meaning);

@@ -1,7 +1,7 @@
-// The elements of a token panel: a round's tokens, its caret, what was rejected, and where the outputs differ. All text
+// The elements of a token panel: a round's tokens, what was rejected, and where the outputs differ. All text
 // enters through textContent.
 
-import { boundary, cellOf, placesOf, visible } from "./cells.js";
+import { cellOf, placesOf, visible } from "./cells.js";
 import { make } from "./core.js";
 import { acceptedOf } from "./log.js";
 import { oneLine } from "./words.js";
@@ -9,7 +9,7 @@ import { oneLine } from "./words.js";
 /** @import { Difference, Round, RoundNode, Token, TokenNode } from "../types.d.ts" */
 
 /**
- * A round's tokens that were kept, which also go to `output`, and a mark for those that were not.
+ * A round's tokens that were kept, which also go to `output`; and the others, where the switch asks for them.
  * @param {Round} log
  * @param {number} number
  * @param {TokenNode[]} output
@@ -17,7 +17,6 @@ import { oneLine } from "./words.js";
  */
 export function roundOf(log, number, output) {
   const kept = acceptedOf(log);
-  const dropped = log.drafted.length - kept.length;
   const place = placesOf(log);
   const spans = [...kept, ...(log.own ? [log.own] : [])].map((token) => {
     const span = tokenOf(token, number, place(token), "span");
@@ -28,27 +27,8 @@ export function roundOf(log, number, output) {
   const round = Object.assign(make("span", `round ${log.drafted.length ? "drafts" : "idle"}`), { log, spans });
   round.dataset.round = String(number);
   spans.forEach((span) => round.append(...(span.lead ? [span.lead, span] : [span])));
-  if (!dropped) return round;
-
-  const texts = spans.map((span) => span.token.text);
-  const at = boundary(texts, kept.length); // where the draft left the output
-  round.caret = caretOf(dropped, texts.join("").length);
-  if (at < spans.length) (spans[at].lead ?? spans[at]).before(round.caret);
-  else round.append(round.caret);
-  spellOut(round);
+  if (kept.length < log.drafted.length) spellOut(round);
   return round;
-}
-
-/**
- * In a round of a letter or two the next caret is too near for a number.
- * @param {number} dropped
- * @param {number} length
- */
-function caretOf(dropped, length) {
-  const caret = make("span", "caret");
-  caret.dataset.count = length > 2 ? String(dropped) : "";
-  caret.ariaHidden = "true";
-  return caret;
 }
 
 const GUESSES = 4; // that are shown of those which were not kept

@@ -79,7 +79,7 @@ export function replayPart() {
     const number = `Slow, round ${all.indexOf(round) + 1}`;
     const n = round.drafted.length;
     if (share < GUESSED) return `${number}: ${count(n, "guess", "guesses")} …`;
-    return `${number}: ${share < JUDGED ? `${n === 1 ? "it is" : `all ${n}`} checked in one pass …` : guessed(round)}`;
+    return `${number}: ${share < JUDGED ? `${n === 1 ? "it is" : `all ${n}`} checked at once …` : guessed(round)}`;
   }
 
   /** @param {StageValue["replay"]} itself */

@@ -50,7 +50,7 @@ export function roundPart() {
     node.hidden = !round;
     if (!round || !value) return;
     const { lanes, sampled } = value;
-    const said = `${lanes[chosen.lane].name}, round ${chosen.round} of ${rounds[chosen.lane].all.length}`;
+    const said = `${lanes[chosen.lane].title}, round ${chosen.round} of ${rounds[chosen.lane].all.length}`;
     title.textContent = `${said}: ${guessed(round)}`;
     picture.replaceChildren(...(round.drafted.length ? [draftPicture(round, unfolded, unfold)] : []));
     steps.replaceChildren(
@@ -98,7 +98,7 @@ function phasesOf(round, sampled) {
       : [`${count(drafted.length, "token")} ${took(times.draft)}: `, quoted(drafted)];
   const verify = drafted.length
     ? `The model checked ${drafted.length === 1 ? "it" : `all ${drafted.length}`} ${took(times.verify)}.`
-    : `A plain pass of the model ${took(times.verify)}.`;
+    : `A standard step of the model ${took(times.verify)}.`;
   return [
     ["Draft", ...draft],
     ["Verify", verify],
@@ -125,7 +125,7 @@ function decision(round, sampled) {
   if (!own) return [`${share}; the last one ends the text.`];
   if (own.kind === "bonus")
     return [
-      `${share}, to the end of ${tree ? "a branch" : "the draft"}. The same pass gives one more: `,
+      `${share}, to the end of ${tree ? "a branch" : "the draft"}. The same check gives one more: `,
       quoted([own]),
       ".",
     ];
@@ -158,7 +158,7 @@ const drawnIn = (token) => make("span", "drawn", quoted([token]), ` ${drawn(toke
  */
 function outcome(own) {
   if (!own) return ["The last one ends the text."];
-  const how = own.kind === "bonus" ? "All accepted: the same pass gives one more: " : "Sampled in its place: ";
+  const how = own.kind === "bonus" ? "All accepted: the same check gives one more: " : "Sampled in its place: ";
   return [how, quoted([own]), ` (p ${probability(own.p)}).`];
 }
 

@@ -122,6 +122,7 @@ export function stage({ element, props, watch, trigger: press }) {
     const empty = value.lanes.every(({ log }) => !log);
     const keeps = empty && value.kind !== "alone" && drawn.lanes.some(({ log }) => log);
     status.show(value.status, value.offer);
+    root?.classList.toggle("many", value.drafters !== null);
     root?.classList.toggle("kept", keeps);
     root?.classList.toggle("before", keeps && value.status.kind === "busy");
     root?.classList.toggle("nothing", empty && !keeps && value.status.kind !== "busy");
@@ -142,7 +143,7 @@ export function stage({ element, props, watch, trigger: press }) {
     replay.show(value, rounds);
     round.show(value, rounds);
     gaps.show(value.lanes, rounds);
-    const names = value.lanes.map(({ name }) => name);
+    const names = value.lanes.map(({ title }) => title);
     if (value.status.kind === "busy" && !value.verdict.terms) verdict.race(names, timeline.race());
   }
 

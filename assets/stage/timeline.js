@@ -98,7 +98,7 @@ export class Timeline {
       roundTip.hidden = true;
     }
     const grown = this.#bands.map((band, index) => band.draw(rounds[index])).some(Boolean);
-    this.#names = lanes.map(({ name }) => name);
+    this.#names = lanes.map(({ title }) => title);
     if (grown || another || wasRunning !== running) this.#draw();
     if (!running) this.#describe();
   }

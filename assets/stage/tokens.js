@@ -1,5 +1,5 @@
 // Token panels. A lane's log is append-only, one JSON line a round; each new line becomes spans. What the panel shows is
-// the output; what was drafted and not kept folds into a mark, and a press on a token opens its round (round.js).
+// the output, and a press on a token opens its round (round.js).
 // All text enters through textContent: what a model writes is never markup.
 
 import { codeReader } from "./cells.js";
@@ -7,7 +7,6 @@ import { hear, tell } from "./core.js";
 import { asCode, differs, guessesOf, roundOf, spellOut, write } from "./nodes.js";
 import { panelInputOn } from "./panel_input.js";
 import { hideTip, showTip } from "./tip.js";
-import { SEGMENTS } from "./words.js";
 
 /** @import { Difference, Round, RoundNode, Segment, TokenNode } from "../types.d.ts" */
 
@@ -110,10 +109,7 @@ export class TokenPanel {
     this.#parted = text;
     let at = 0;
     for (const [segment, count] of segments) {
-      const spans = this.#output.slice(at, (at += count));
-      for (const span of spans) span.dataset.segment = span.token.segment = segment;
-      const first = spans.find(({ token }) => !token.special && token.text.trim());
-      if (first) first.dataset.begins = SEGMENTS[segment];
+      for (const span of this.#output.slice(at, (at += count))) span.dataset.segment = span.token.segment = segment;
     }
   }
 

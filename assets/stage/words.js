@@ -2,7 +2,7 @@
 
 import { acceptedOf, gained } from "./log.js";
 
-/** @import { Decided, Kind, Round, Segment, ShownToken, Terms, Token } from "../types.d.ts" */
+/** @import { Decided, Kind, Round, ShownToken, Terms, Token } from "../types.d.ts" */
 
 /** @type {Record<Kind, string>} */
 export const KINDS = {
@@ -11,14 +11,8 @@ export const KINDS = {
   rejected: "Draft token, rejected: the target chose another one.",
   unverified: "Draft token, not checked: it follows a rejected one.",
   correction: "Correction: the model's replacement for the rejected token.",
-  bonus: "Bonus: accepted to the end of a branch, and the pass gave one token more.",
+  bonus: "Bonus: accepted to the end of a branch, and the same check gave one token more.",
 };
-
-/**
- * The letter of each segment in the gutter.
- * @type {Record<Segment, string>}
- */
-export const SEGMENTS = { thinking: "T", "tool call": "F", code: "C", answer: "A" };
 
 /** @param {number} n @param {string} one */
 export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
@@ -34,7 +28,7 @@ export const inMs = (seconds) =>
   `${(1000 * seconds).toLocaleString("en", { maximumFractionDigits: seconds < 0.1 ? 1 : 0 })} ms`;
 
 /**
- * For a sentence on one pass.
+ * For a sentence on one step.
  * @param {number} seconds
  */
 export const milliseconds = (seconds) => `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
@@ -137,7 +131,7 @@ export function guessed(round) {
 }
 
 /**
- * What the pass cost beyond one token, and what it brought.
+ * What the check cost beyond one token, and what it brought.
  * @param {Round} round
  * @param {number | null} plain the baseline's median pass in seconds, if known
  */
@@ -145,7 +139,7 @@ export function costOf(round, plain) {
   const { verify, draft } = round.times;
   const brought = `${count(gained(round), "token")} instead of 1`;
   if (verify === undefined || draft === undefined) return `It brought ${brought}.`;
-  const beyond = plain === null ? "" : `, ${beside(verify - plain)} than a plain pass (${milliseconds(plain)})`;
+  const beyond = plain === null ? "" : `, ${beside(verify - plain)} than a standard step (${milliseconds(plain)})`;
   return `Checking took ${milliseconds(verify)}${beyond}, drafting ${milliseconds(draft)}. It brought ${brought}.`;
 }
 
@@ -168,7 +162,7 @@ export function factsOf(round) {
 }
 
 /**
- * The parts of a round's cost as far as they are known, in plain passes: pairs of a name and a size.
+ * The parts of a round's cost as far as they are known, in standard steps: pairs of a name and a size.
  * @param {Terms} terms
  * @returns {[string, number][]}
  */

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import gradio as gr
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from playground import metrics
@@ -39,10 +39,11 @@ class PageHead:
 
     Args:
         titles: of the rooms, by the paths of their pages.
+        moved: relative addresses with a query, by paths that once were a page's.
     """
 
-    def __init__(self, app: ASGIApp, titles: Mapping[str, str], description: str) -> None:
-        self._app, self._titles, self._description = app, titles, description
+    def __init__(self, app: ASGIApp, titles: Mapping[str, str], moved: Mapping[str, str], description: str) -> None:
+        self._app, self._titles, self._moved, self._description = app, titles, moved, description
         self._painter = CapacityLimiter(1)
         style = (scripts.ASSETS / "head.css").read_text(encoding="utf-8")
         self._first = f"<style>{style}</style>\n<script>{scripts.bundle('head.js')}.head();</script>"
@@ -53,6 +54,10 @@ class PageHead:
             picture = await to_thread.run_sync(replay_file.build_picture, run, limiter=self._painter) if run else None
             answer = Response(picture, media_type="image/png") if picture else FileResponse(DEFAULT_PICTURE)
             await answer(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in self._moved:
+            rest = Request(scope).url.query
+            to = self._moved[scope["path"]] + (f"&{rest}" if rest else "")
+            await RedirectResponse(to, status_code=301)(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] in self._titles and scope["method"] == "GET":
             request = Request(scope)
             await self._app(scope, receive, self._rewritten(request, await self._run(request), send))

@@ -35,11 +35,11 @@ class Attribution:
     def steps(self) -> list[tuple[str, float]]:
         """The cost that each step takes into account, and the speed-up after it."""
         it = self.equation
-        found = [("tokens per pass", it.tokens_per_pass)]
+        found = [("tokens per check", it.tokens_per_pass)]
         if it.verify is not None and it.draft is not None:
             found.append(("checking", it.tokens_per_pass / it.verify))
             found.append(("guessing", it.tokens_per_pass / (it.verify + it.draft)))
-        last = "cost of a round" if it.verify is None else "rest"
+        last = "cost of a check" if it.verify is None else "rest"
         return [*found, (last, it.tokens_per_pass / it.cost), ("prefill", it.speedup)]
 
 

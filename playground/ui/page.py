@@ -174,7 +174,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             "middleware": [
                 Middleware(SizeLimits, limits=access.limits),
                 Middleware(RequestFilter, access=access),
-                Middleware(PageHead, titles=rooms.titles(), description=TAGLINE),
+                Middleware(PageHead, titles=rooms.titles(), moved=rooms.MOVED, description=TAGLINE),
             ]
         },
     }

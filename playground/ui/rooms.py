@@ -22,6 +22,11 @@ TITLE = "Speculative Decoding Playground"
 TRY, BEST, SERVE, HISTORY, RECORDS = "Try", "Best drafter", "Serve", "History", "Records"
 HOME = "./"
 BEST_PAGE = "best"  # of the kinds that share it
+MOVED = {  # pages of earlier versions, and what has taken their place
+    "/suite": f"{BEST_PAGE}?prompts=examples",
+    "/recommend": f"{BEST_PAGE}?prompts=examples&depth=sure",
+    "/traffic": f"{BEST_PAGE}?prompts=logs",
+}
 RECORDS_PAGE = "records"
 DOCS = "docs"  # a page outside the rooms
 

@@ -11,7 +11,7 @@ from playground.trace import Comparison
 from playground.views import engines, headline
 from playground.views.table import Table
 
-HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Runs in", "Memory", "Output")
+HEAD = ("Drafter", "Speed-up", "Tokens per check", "Acceptance", "Cost of a check", "Runs in", "Memory", "Output")
 CAPTION = "Every drafter on this prompt, compared with standard decoding."
 LOST = "slower than standard decoding"
 

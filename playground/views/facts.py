@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from playground import metrics
+from playground.drafting_methods import METHODS
 from playground.format import UNKNOWN, count, megabytes, number, percent, ratio
-from playground.lane import Request, verified_by
+from playground.lane import Lane, Request, verified_by
 from playground.metrics import FirstDifference, Measured, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
@@ -75,6 +76,16 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     return line
 
 
+def how(lane: Lane) -> str:
+    """Say where a lane's tokens come from, after its name where that is not the method's."""
+    if lane.drafter == "none":
+        return "one token a pass" if lane.name == "Standard" else lane.name
+    method = METHODS.get(lane.drafter)
+    if not method or not method.does:
+        return lane.name
+    return method.does if lane.name == method.label else f"{lane.name}: {method.does}"
+
+
 def fine_tuning(comparison: Comparison, other: Trace) -> str:
     """Return what the adapter of a lane's target costs in acceptance, against the lane with the same drafter and no
     adapter; "" without an adapter."""
@@ -133,7 +144,9 @@ def passes(found: Measured) -> str:
     if not (found.base.rounds and rounds):
         return ""
     passes, tokens = sum(round_.passes for round_ in rounds), sum(len(round_.tokens) for round_ in rounds)
-    return f"{count(passes, 'pass', 'passes')} instead of {tokens:,}." if passes < tokens else "No passes saved."
+    if passes >= tokens:
+        return "No passes saved."
+    return f"{count(passes, 'pass', 'passes')} through the model instead of {tokens:,}."
 
 
 def sentences(found: Measured) -> list[str]:

@@ -78,7 +78,7 @@ def doubts(measured: Measured) -> Sequence[str]:
         )
     elif equation and equation.cost < IMPOSSIBLE:
         said.append(
-            f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
+            f"A check took {equation.cost:.2f} standard steps on average, and it cannot take less than 1: the machine "
             "was faster in one lane than in the other."
         )
     if measured.outcome == "unclear":
@@ -101,7 +101,7 @@ def noisy(found: Measured) -> str:
 
 def _unclear(found: Measured) -> str:
     if len(found.base.rounds) == len(found.ours.rounds) == 1:
-        return "No clear difference: both answers ended with the first pass."
+        return "No clear difference: both answers ended with the first step."
     if found.too_short:
         return "Too short to tell: the lanes took turns for too few rounds to compare moments."
     if found.interval is None:
@@ -144,6 +144,6 @@ def caveat(*lanes: Trace) -> str:
     if worst < metrics.UNSTEADY:
         return ""
     return (
-        f"Timing is noisy: slow passes took {number(worst, 1)}x as long as fast ones (p90 ÷ p10, same size). "
+        f"Timing is noisy: slow steps took {number(worst, 1)}x as long as fast ones (p90 ÷ p10, same size). "
         "Something else is using this machine. Run again before you trust the speed-up."
     )

@@ -196,7 +196,7 @@ def _draw_lane(
     end = trace.rounds[-1].end_s if trace.rounds else 0.0
     passes = sum(round_.end_s <= now for round_ in trace.rounds)
     pen.rectangle((left, HEAD, left + width, HEAD + 23), SHEET)
-    pen.text((left, HEAD + 2), trace.lane.name, INK, _font(15))
+    pen.text((left, HEAD + 2), stage.NAMES[trace.lane.drafter != "none"], INK, _font(15))
     said = f"{passes} passes · {min(now, end):.1f} s"
     pen.text((left + width, HEAD + 4), said, ACCEPTED if now >= end else QUIET, _font(13), anchor="ra")
     pen.line((left, HEAD + 24, left + width, HEAD + 24), RULE)

@@ -87,7 +87,7 @@ def _rounded(value: float | None) -> float | None:
 # The stage is drawn from rounds, so a run that streams, one that has ended and an uploaded trace look the same.
 
 
-NAMES = ("Standard", "Assisted")
+NAMES = ("Standard", "Speculative")
 SAID = ("Accepted length", "Passes saved")  # labels of figures that the headline has already
 Replay = Literal["", "once", "loop"]  # whether the page starts the replay by itself
 Kind = Literal["", "recorded", "alone"]  # the run that ships with the page; what leaves nothing else on the stage
@@ -104,11 +104,13 @@ class Status:
 
 @dataclass
 class LaneView:
-    """One lane as shown. `title`: its name before it runs. `state`: "", "waiting", "running", "done" or "stopped"."""
+    """One lane as shown. `title`: one of NAMES. `how`: where its tokens come from, in words. `state`: "", "waiting",
+    "running", "done" or "stopped"."""
 
     title: str
     state: str = ""
     name: str = ""
+    how: str = ""
     drafting: bool = False
     rounds: list[Round] = field(default_factory=list)
     log: str = ""
@@ -124,6 +126,7 @@ class LaneView:
     def start(self, lane: Lane) -> None:
         """Show that the lane is running."""
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
+        self.title, self.how = NAMES[self.drafting], facts.how(lane)
 
     def finish(self, trace: Trace) -> None:
         """Show the lane as it ended."""
@@ -151,6 +154,8 @@ class LaneView:
         figures = [figure for figure in figures if figure.label not in SAID]
         return {
             "name": self.name,
+            "title": self.title,
+            "how": self.how,
             "label": f"{self.title}, output",
             "state": self.state,
             "figures": [asdict(f) for f in figures],

@@ -32,7 +32,7 @@ def waterfall(measured: Measured) -> go.Figure | None:
     changes = [values[0], *(now - before for before, now in itertools.pairwise(values)), values[-1]]
     figure = charts.blank(
         "Why this speed-up?",
-        f"{escape(other.lane.name)}: tokens per pass to speed-up",
+        f"{escape(other.lane.name)}: tokens per check to speed-up",
         "",
         "speed-up",
     )
@@ -55,12 +55,12 @@ def waterfall(measured: Measured) -> go.Figure | None:
 
 
 LIGHTS = {  # the things each step counts, by their names in assets/stage/lit.js
-    "tokens per pass": "gain",
+    "tokens per check": "gain",
     "rounds without a draft": "idle",
     "checking": "verify",
     "guessing": "draft",
     "rest": "other",
-    "cost of a round": "cost",
+    "cost of a check": "cost",
     "prefill": "first",
     "measured": "all",
 }
@@ -83,7 +83,7 @@ def paragraph(measured: Measured) -> str:
     if found is None:
         return ""
     it = found.equation
-    sentences = [f"A pass gave {it.tokens_per_pass:.2f} tokens: the speed-up if a round cost one plain pass."]
+    sentences = [f"A check gave {it.tokens_per_pass:.2f} tokens: the speed-up if it cost one standard step."]
     if found.idle:
         sentences.append(f"Where it drafted it gave {found.drafting:.2f}; {found.idle:.0%} of rounds drafted nothing.")
     sentences += [_cost(found), _whole(it)]
@@ -142,9 +142,9 @@ def overlapped(measured: Measured, found: Asynchronous) -> go.Figure:
 def _cost(found: Attribution) -> str:
     it = found.equation
     if it.verify is None or it.draft is None or it.other is None:
-        return f"A round cost {it.cost:.2f} plain passes; the server does not report how it is split."
+        return f"A check cost {it.cost:.2f} standard steps; the server does not report how it is split."
     return (
-        f"A round cost {it.cost:.2f} plain passes: checking {it.verify:.2f}{_wider(found)}, guessing {it.draft:.2f}, "
+        f"A check cost {it.cost:.2f} standard steps: checking {it.verify:.2f}{_wider(found)}, guessing {it.draft:.2f}, "
         f"the rest of the loop {it.other:.2f}."
     )
 
@@ -162,9 +162,9 @@ def _whole(it: Equation) -> str:
 def _wider(found: Attribution) -> str:
     """Explain the time of the verify passes, where it is more than noise. A wider pass does not take less."""
     if _seen(found):
-        return " because a verify pass is wider"
+        return " because it reads several tokens"
     if found.wider and found.wider[1] < 0:
-        return " because the machine was faster in this lane (a wider pass does not take less)"
+        return " because the machine was faster in this lane (checking several tokens does not take less)"
     return " (within the noise of the timing)"
 
 
@@ -194,9 +194,9 @@ def _largest(attribution: Attribution) -> str:
 
 
 COSTS = {
-    "checking": "verifying several tokens in one pass",
+    "checking": "checking several tokens at once",
     "guessing": "drafting",
-    "rest": "the work between passes",
+    "rest": "the work between checks",
     "prefill": "the prefill",
 }
 
@@ -205,18 +205,18 @@ def against(ours: Decoding, other: Against) -> str:
     """Explain the difference between a measured speed-up and a published one."""
     text = f"Published: {other.published:.2f}x; measured here, prefill left out: {ours.speedup:.2f}x."
     shares = (
-        f"Of what a round costs here beyond a plain pass, drafting is {other.draft_share:.0%}, wider verify passes "
+        f"Of what a check costs here beyond a standard step, guessing is {other.draft_share:.0%}, checking "
         f"{other.verify_share:.0%} and the rest of the loop {other.other_share:.0%}."
     )
     if other.acceptance is None or other.cost is None:
         needed = ours.tokens_per_pass / other.published
         return (
-            f"{text} With your {ours.tokens_per_pass:.2f} tokens per pass, {other.published:.2f}x would take rounds "
-            f"that cost {needed:.2f} plain passes; yours cost {ours.cost:.2f}. {shares}"
+            f"{text} With your {ours.tokens_per_pass:.2f} tokens per check, {other.published:.2f}x would take checks "
+            f"that cost {needed:.2f} standard steps; yours cost {ours.cost:.2f}. {shares}"
         )
     return (
-        f"{text} Tokens per pass explain a factor of {other.acceptance:.2f} (acceptance: the drafter, the prompts, the "
-        f"lookahead), the cost of a round {other.cost:.2f} (drafting and this machine). {shares}"
+        f"{text} Tokens per check explain a factor of {other.acceptance:.2f} (acceptance: the drafter, the prompts, "
+        f"the lookahead), the cost of a check {other.cost:.2f} (drafting and this machine). {shares}"
     )
 
 

@@ -36,7 +36,7 @@ def test_all_drafters_end_in_a_sentence_bars_and_a_command_and_the_menu_follows(
     for press, index in ((lambda button: button.press("Enter"), 1), (lambda button: button.click(), 0)):
         name = rows.nth(index).get_attribute("data-lane")
         press(rows.nth(index).get_by_role("button"))
-        page.locator(".lane h2", has_text=name).wait_for()
+        page.locator("#drafters tr[aria-current]", has_text=name).wait_for()
         assert rows.nth(index).get_attribute("aria-current") == "true"
         page.wait_for_function("name => document.querySelector('#drafter input').value.startsWith(name)", arg=name)
         assert "old" not in page.locator("#stage").get_attribute("class").split(), "the settings are those of the run"
@@ -95,3 +95,17 @@ def test_best_drafter_asks_one_question_and_ends_in_a_verdict_a_chart_and_a_comm
     page.reload()
     page.wait_for_function("document.querySelector('#which-prompts input:checked')?.value === 'this'")
     assert prompt.input_value() == "echo of mine"
+
+
+def test_the_addresses_of_earlier_rooms_lead_to_the_page_in_their_place(visit, url):
+    page = visit()
+    chosen = """wanted => Object.entries(wanted).every(
+      ([id, value]) => document.querySelector(`#${id} input:checked`)?.value === value)"""
+    for old, query, wanted in (
+        ("suite", "prompts=examples", {"which-prompts": "examples"}),
+        ("recommend", "prompts=examples&depth=sure", {"which-prompts": "examples", "depth": "sure"}),
+        ("traffic", "prompts=logs", {"which-prompts": "logs"}),
+    ):
+        page.goto(f"{url}{old}?max_new_tokens=48")
+        assert page.url == f"{url}best?{query}&max_new_tokens=48"
+        page.wait_for_function(chosen, arg=wanted)

@@ -97,7 +97,7 @@ def median_run(comparison: Comparison) -> Comparison:
 
 
 def terms(comparison: Comparison) -> tuple[float, float, float, float, float, float]:
-    """Tokens per pass, cost of a round, checking, guessing, the rest, and the factor of the prefill."""
+    """Tokens per check, cost of a check, checking, guessing, the rest, and the factor of the prefill."""
     (base, base_prefill), (ours, prefill) = (
         (lane.rounds, lane.rounds[0].verify_s - part(lane.rounds[1:], "verify_s"))
         for lane in median_run(comparison).lanes
@@ -136,7 +136,7 @@ def check_why(page, comparison: Comparison) -> None:
     idle = [tokens(drafting) / len(drafting), round(100 * (1 - len(drafting) / len(ours)))]
     expected = [per_pass, *idle * (len(drafting) < len(ours)), cost, verify, draft, rest, per_pass, cost]
     expected += [*[prefill] * (f"{prefill:.2f}" != "1.00"), over]
-    assert numbers(words.split("A pass gave ")[1])[: len(expected)] == pytest.approx(expected, abs=0.00501)
+    assert numbers(words.split("A check gave ")[1])[: len(expected)] == pytest.approx(expected, abs=0.00501)
     assert (spread in words) == bool(comparison.repeats)
     page.locator("#why .bartext").first.wait_for()
     bars = page.locator("#why .bartext").all_text_contents()
@@ -189,7 +189,7 @@ def test_strip_and_history_name_the_speedup_that_the_page_shows(visit, url):
     finish(page)
     page.locator("#run:enabled").wait_for()
     comparison = saved(page)
-    shown = page.locator(".lane h2").nth(1).inner_text()
+    shown = page.locator("#drafters tr[aria-current]").get_attribute("data-lane")
     assert shown != comparison.others[0].lane.name, "the fastest is shown, not the first"
     figure = page.locator("#verdict .figure").inner_text().removeprefix("≈ ")
     assert figure == f"{metrics.measured(comparison, shown).speedup:.2f}×"

@@ -66,6 +66,13 @@ def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     assert page.evaluate(SMALL) == []
     assert page.evaluate("document.documentElement.scrollHeight") <= 2000
     assert page.locator(".band").count() == 2, "both bars on one clock"
+    page.locator("#which > button").click()
+    page.locator("#every").click()
+    finish(page)
+    page.locator("#run:enabled").wait_for()
+    page.locator("#all-drafters tr[aria-current]").wait_for()
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollHeight") <= 2000
 
     token = page.locator(".lane.chosen .tok.accepted").nth(30)
     token.tap()

@@ -138,7 +138,7 @@ def test_keys_go_from_round_to_round_and_zoom(stage):
     page.keyboard.press("Escape")
     assert page.locator(".timeline rect.chosen").is_hidden() and page.locator("#round-tip").is_hidden()
     summary = plot.get_attribute("aria-label")
-    assert f"Standard: 60 rounds in {61 * fakes.PASS_S:.2f} s" in summary and "Prompt lookup" in summary
+    assert f"Standard: 60 rounds in {61 * fakes.PASS_S:.2f} s" in summary and "Speculative" in summary
 
 
 def test_the_pointer_zooms_pans_and_resets(stage):
@@ -305,7 +305,7 @@ def test_arrow_keys_step_through_the_chosen_lane_in_words(stage):
     page.locator(".timeline .plot").focus()
     page.keyboard.press("ArrowUp")
     page.get_by_label("Forward one round").click()
-    assert "Standard" in words() and "A plain pass of the model in 100 ms" in words()
+    assert "Standard" in words() and "A standard step of the model in 100 ms" in words()
 
 
 def test_a_sampled_decision_shows_the_numbers_that_decided(stage):
@@ -388,5 +388,5 @@ def test_a_phone_has_room_and_a_tap_chooses(stage):
     page.touchscreen.tap(y["x"] + 4, y["y"] + y["height"] - 4)
     assert told(page, "select") == [{"lane": 1, "round": 1}]
     assert page.locator("#round-tip").is_visible()
-    assert page.get_by_role("tab", selected=True).inner_text() == "Prompt lookup"
+    assert page.get_by_role("tab", selected=True).inner_text() == "Speculative"
     assert page.locator(".replay button").bounding_box()["height"] >= 40

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { boundary, cellOf, codeReader, placesOf, visible } from "../../assets/stage/cells.js";
+import { cellOf, codeReader, placesOf, visible } from "../../assets/stage/cells.js";
 import { CHAIN, draft } from "./examples.js";
 
 test("leading white space stands before a token that is kept", () => {
@@ -17,16 +17,6 @@ test("white space alone, special tokens and parts of a character are marked as s
   });
   assert.deepEqual(cellOf({ text: "", kind: "plain" }, false), { classes: "tok plain part", spaces: 0 });
   assert.equal(cellOf({ text: "name", kind: "accepted", forced: true }, false).classes, "tok accepted forced");
-});
-
-test("a caret stands where the draft left the output, and splits no cluster of letters", () => {
-  assert.equal(boundary(["the", " cat"], 1), 1);
-  assert.equal(boundary(["the"], 1), 1); // at the end
-  assert.equal(boundary(["நி", "\u0bcd", "x"], 1), 0); // a mark goes with the letter before it
-  assert.equal(boundary(["العر", "بية"], 1), 0); // Arabic letters join
-  assert.equal(boundary(["👨\u200d", "👩"], 1), 1);
-  assert.equal(boundary(["👨", "\u200d👩"], 1), 0);
-  assert.equal(boundary(["x", "\u0301", "\u0301"], 2), 0);
 });
 
 test("a drafted token's position is told, the target's own has none", () => {

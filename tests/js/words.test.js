@@ -85,12 +85,12 @@ test("the tooltip of the target's own token", () => {
   ]);
 });
 
-test("a round in short, and its cost beside a plain pass", () => {
+test("a round in short, and its cost beside a standard step", () => {
   assert.equal(words.guessed(CHAIN), "guessed 4, kept 2, +1 free");
   assert.equal(words.guessed(round(0, 1)), "no guess, 1 token");
   assert.equal(
     words.costOf(CHAIN, 0.033),
-    "Checking took 40 ms, 7.0 ms more than a plain pass (33 ms), drafting 8.0 ms. It brought 3 tokens instead of 1.",
+    "Checking took 40 ms, 7.0 ms more than a standard step (33 ms), drafting 8.0 ms. It brought 3 tokens instead of 1.",
   );
   assert.equal(words.costOf(round(0, 1), null), "It brought 1 token instead of 1.");
 });

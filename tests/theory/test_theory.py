@@ -64,7 +64,7 @@ def test_the_steps_of_an_attribution_are_the_terms_of_the_headline(idle):
     found, shown = attribute(baseline, other), metrics.equation(baseline, other)
     steps = dict(found.steps)
     assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.speedup(baseline, other))
-    assert steps["tokens per pass"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
+    assert steps["tokens per check"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
     assert steps["rest"] == pytest.approx(shown.tokens_per_pass / shown.cost)
     assert found.idle == pytest.approx(1 / 3 if idle else 0, abs=0.01)
     assert found.drafting > shown.tokens_per_pass, "the prefill drafted nothing"
@@ -107,7 +107,7 @@ def test_noise_is_not_named_as_a_cause():
         return why.paragraph(metrics.measured(Comparison((baseline, other)), other.lane.name))
 
     lanes = standard(60), assisted(0.7, 3, rounds=20)
-    assert "because a verify pass is wider" in said(*lanes)
+    assert "because it reads several tokens" in said(*lanes)
     quicker = said(lanes[0], machine(lanes[1], 0.6))
     assert "because the machine was faster in this lane" in quicker and "pass is wider," not in quicker
     noisy = said(*(machine(lane, 1.0, 1.0) for lane in lanes))
@@ -122,7 +122,7 @@ def test_what_a_server_does_not_report_is_one_cost():
     found = attribute(unsplit(baseline), unsplit(other))
     whole = attribute(baseline, other).equation
     assert found.equation.speedup == whole.speedup and found.equation.cost == pytest.approx(whole.cost, rel=0.02)
-    assert [name for name, _ in found.steps] == ["tokens per pass", "cost of a round", "prefill"]
+    assert [name for name, _ in found.steps] == ["tokens per check", "cost of a check", "prefill"]
 
 
 def test_a_published_figure_differs_by_factors_whose_product_is_the_ratio():
@@ -355,7 +355,7 @@ def test_the_command_explains_a_saved_comparison(tmp_path, capsys):
     shown = export.load((SHIPPED.parent / "recorded.json").read_bytes())
     main(["why", recorded, "--published", "2.8", "--published-length", "3.2", "--json", str(tmp_path / "why.json")])
     printed = capsys.readouterr().out
-    assert "plain passes" in printed and "Published: 2.80x" in printed and "batch" in printed
+    assert "standard steps" in printed and "Published: 2.80x" in printed and "batch" in printed
     (lane,) = json.loads((tmp_path / "why.json").read_text())
     assert lane["attribution"]["equation"]["speedup"] == pytest.approx(metrics.ranked(shown)[0].speedup)
     with pytest.raises(SystemExit):

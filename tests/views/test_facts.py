@@ -138,7 +138,7 @@ def test_the_table_aligns_both_lanes_and_names_the_weights():
     head = next(line for line in lines if line.split() == ["Standard", "Assisted"])
     speed = next(line for line in lines if line.startswith("Speed"))
     assert speed.split() == ["Speed", "10.0", "tok/s", "10.0", "tok/s"] and len(speed) == len(head)
-    assert any("1 pass instead" in line for line in lines)
+    assert any("1 pass through the model instead" in line for line in lines)
     assert lines[-1].startswith("vllm serve t "), "the command of the nearest engine ends it"
 
 
@@ -198,7 +198,7 @@ def doubts(baseline, other, *repeats):
 def test_a_speedup_that_its_parts_cannot_explain_is_doubted():
     slow = trace([plain_round(i, start_s=0.2 * i, verify_s=0.2) for i in range(4)])
     quick = trace([plain_round(i, start_s=0.1 * i, verify_s=0.1) for i in range(4)], drafter="ngram")
-    assert "0.50 plain passes" in doubts(slow, quick)[0]
+    assert "0.50 standard steps" in doubts(slow, quick)[0]
     other = trace([plain_round(9 - i, start_s=0.2 * i, verify_s=0.2) for i in range(4)], drafter="ngram")
     assert "different text from token 1 " in doubts(slow, other)[-1]
 

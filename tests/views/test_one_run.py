@@ -138,7 +138,7 @@ def test_the_breakdown_begins_and_ends_with_the_headline_in_chart_and_prose():
     bars = why.waterfall(FAST).data[0]
     assert (bars.text[0], bars.text[-1]) == (f"{EQUATION.tokens_per_pass:.2f}", f"{FAST.speedup:.2f}×")
     assert text.split(" tokens")[0].endswith(f" {EQUATION.tokens_per_pass:.2f}")
-    said = re.search(r"cost ([\d.]+) plain .*checking (\S+) .*guessing (\S+), .* loop (\S+)\. ", text)
+    said = re.search(r"cost ([\d.]+) standard .*checking (\S+) .*guessing (\S+), .* loop (\S+)\. ", text)
     parts = (EQUATION.cost, EQUATION.verify, EQUATION.draft, EQUATION.other)
     assert said.groups() == tuple(f"{part:.2f}" for part in parts) and min(parts) >= 0
     assert dict(zip(bars.x, bars.y, strict=True))["rest"] < 0, "what costs time costs speed"

@@ -22,7 +22,6 @@ from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE, in_browser
 from playground.views import charts, engines, facts, why
 
-WHICH = "Runs every drafter of these models on this prompt, in turn, and says which one is the fastest here."
 NOTHING = "There is no comparison yet."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
 PREDICTED = (
@@ -63,7 +62,6 @@ def wire(
                 with gr.Row(elem_classes="charts"):
                     batch, load = panels.empty_plot(), panels.empty_plot()
         with gr.Accordion("Which drafter", open=False, elem_id="which"):
-            gr.HTML(f"<p>{WHICH}</p>", apply_default_css=False)
             every.render()
             gr.HTML('<div id="all-drafters"></div>', apply_default_css=False)  # the stage's table moves in here
         with gr.Accordion("Deploy", open=False, elem_id="deploy", elem_classes="renewed") as unfolded:
