@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import torch
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
@@ -17,12 +18,14 @@ from playground.decoding.drafters.mtp import Eagle3Branches, TrainedBranches
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Measured
 from playground.decoding.loop import decode
-from playground.decoding.runners.eager import EagerLayer, EagerRunner
-from playground.decoding.runners.native import CHUNK, NativeLayerRunner, NativeRunner
+from playground.decoding.runners.eager import EagerBlock, EagerLayer, EagerRunner
+from playground.decoding.runners.native import CHUNK, NativeBlockRunner, NativeLayerRunner, NativeRunner
 from playground.decoding.text import Detokenizer
+from playground.models.cpu.native import drafter
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack
+from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.mtp import MtpLayer, one_layer
 from tests.decoding.fakes import GREEDY, NumberTokenizer
@@ -223,6 +226,9 @@ class Torch(NativeRunner):
     def layer(self, layer):
         return EagerLayer(layer)
 
+    def block(self, network):
+        return EagerBlock(network)
+
 
 def proposed(model, network, way: str, runner: type[NativeRunner], threads: int = 1):
     """The drafts after several roll-backs of a text that was verified by passes of the target."""
@@ -250,7 +256,8 @@ def proposed(model, network, way: str, runner: type[NativeRunner], threads: int 
 
 @pytest.mark.parametrize("way", ["chain", "tree"])
 @pytest.mark.parametrize("kind", ["mtp", "eagle3", "normed"])
-def test_a_draft_in_one_call_is_that_of_torch(models, kind, way):
+def test_a_draft_in_one_call_is_that_of_torch(models, kind, way, monkeypatch):
+    monkeypatch.setattr(drafter, "WIDE", True)  # activations as in torch's layers
     model = models["Q4_1"]
     network = network_of(kind, model)
     assert isinstance(runner_of(model).layer(network), NativeLayerRunner)
@@ -304,3 +311,34 @@ def test_a_draft_grown_pass_by_pass_has_the_bits_of_the_whole(models, kind):
     for id_ in draft.ids[:-1]:
         rows.append(branches.grow([id_], [0]))
     assert torch.equal(torch.cat(rows), logits)
+
+
+@pytest.mark.parametrize("causal", [(), ("full_attention",)])
+def test_a_block_is_that_of_torch_after_any_roll_back(models, causal, monkeypatch):
+    monkeypatch.setattr(drafter, "WIDE", True)  # activations as in torch's layers
+    model = models["Q4_1"]
+    torch.manual_seed(3)
+    config = MuseGlimmerAssistantConfig(
+        hidden_size=128, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=64, block_size=5, mask_token_id=298, target_layer_ids=[0, 1], initializer_range=0.1,
+        layer_types=["full_attention"] * 2,
+    )  # fmt: skip
+    network = DFlash(MuseGlimmerAssistantModel(config).eval(), model, frozenset(causal))
+    pack(network, drafts=True)
+    assert isinstance(runner_of(model).block(network), NativeBlockRunner)
+    hidden, starts = torch.randn(CHUNK + 60, 2 * 128), [(0, CHUNK + 20), (CHUNK + 20, CHUNK + 23), (40, 41), (41, 45)]
+
+    def drafted(runner: type[NativeRunner], threads: int) -> list[torch.Tensor]:
+        Threads.number = threads
+        block, rows = runner(model, native_model(model)).block(network), []
+        for start, end in starts:
+            block.rewind(start)
+            rows.append(block.read(7 + start, hidden[start:end]))
+            block.end()
+        return rows
+
+    with torch.inference_mode():
+        native, again, other = drafted(NativeRunner, 1), drafted(NativeRunner, 2), drafted(Torch, 1)
+    for one, two, expected in zip(native, again, other, strict=True):
+        assert one.shape == (4, 300) and torch.equal(one, two)
+        torch.testing.assert_close(one, expected, rtol=0, atol=2e-3)

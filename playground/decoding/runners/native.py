@@ -1,8 +1,8 @@
 """The native runner: a pass is one call of the CPU engine (`models/cpu/native`), on a cache of its own layout.
 
 Its logits have the same bits at every width, for a chain or a tree, on any number of threads, so that greedy lanes give
-the same text. An MTP layer and an EAGLE-3 head are run by the engine too, and draft in one call; other networks that
-draft from hidden states by torch, over the engine's linear layers.
+the same text. An MTP layer and an EAGLE-3 head are run by the engine too, and draft in one call, as is the pass of
+DFlash, DSpark and Domino over a block; other networks that draft by torch, over the engine's linear layers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import LayerRunner, RecursiveLayer
+from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
 from playground.decoding.runners.eager import ModelRunner
 from playground.models.attention import layers_of
-from playground.models.cpu.native.drafter import NativeDrafter, native_drafter
+from playground.models.cpu.native.drafter import NativeBlock, NativeDrafter, native_block, native_drafter
 from playground.models.cpu.native.layers import NativeLinear
-from playground.models.cpu.native.library import Cache, Draft, Drafter, Matrix, Pass, Step, Threads
+from playground.models.cpu.native.library import Block, Cache, Draft, Drafter, Matrix, Pass, Step, Threads
 from playground.models.cpu.native.model import NativeModel
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import SharedHead
@@ -42,7 +42,7 @@ class NativeCache:
         values: (layers, groups, room, head).
     """
 
-    def __init__(self, model: NativeModel | NativeDrafter) -> None:
+    def __init__(self, model: NativeModel | NativeDrafter | NativeBlock) -> None:
         self._native, self._struct = model, model.struct
         self.keys, self.values, self.room = torch.empty(0), torch.empty(0), 0
         self._make(0)
@@ -106,6 +106,10 @@ class NativeRunner(ModelRunner):
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         native = native_drafter(layer, self._native.engine)
         return NativeLayerRunner(native) if native else super().layer(layer)
+
+    def block(self, network: BlockNetwork) -> BlockRunner:
+        native = native_block(network, self._native.engine)
+        return NativeBlockRunner(native) if native else super().block(network)
 
     def first_layers(self, layers: PreTrainedModel) -> NativeRunner:
         view = copy.copy(self)
@@ -368,6 +372,48 @@ class NativeVocabulary:
 
     def extended(self, logits: Tensor, out: Tensor) -> Tensor:
         return logits
+
+
+class NativeBlockRunner:
+    """Runs a network that drafts blocks; `BlockRunner` documents the members."""
+
+    def __init__(self, native: NativeBlock) -> None:
+        self._native, self._cache, self._entries = native, NativeCache(native), 0
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+
+    @property
+    def cache_bytes(self) -> int:
+        m = self._native.struct
+        return self._entries * m.layers * m.groups * m.head * 2 * 4
+
+    def read(self, token: int, hidden: Tensor) -> Tensor:
+        network = self._native.network
+        features, block = network.base.encoder(hidden), network.embedded(torch.tensor([token]))
+        self._cache.fit(self._entries + len(features) + len(block))
+        while len(features) > CHUNK:
+            self._run(features[:CHUNK], block[:0])
+            features = features[CHUNK:]
+        self._run(features, block)
+        return network.output(block[-network.drafts :])
+
+    def _run(self, features: Tensor, block: Tensor) -> None:
+        functions, model, threads = self._native.engine.functions, self._native.struct, Threads.number
+        counts = len(features), len(block), self._entries, FULL in self._native.network.causal
+        work = Block(features.data_ptr(), block.data_ptr(), *counts)
+        tokens = max(len(features), len(block))
+        needed = functions.scratch(byref(model), tokens, self._entries + len(features) + len(block), threads)
+        if needed > len(self._scratch):
+            self._scratch = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
+        work.scratch = self._scratch.data_ptr()
+        functions.block(byref(model), byref(self._cache.struct), byref(work), threads)
+        self._entries += len(features)
+
+    def end(self) -> None:
+        """Does nothing: the next pass overwrites the block's entries."""
+
+    def rewind(self, entries: int) -> int:
+        self._entries = max(0, min(entries, self._entries))
+        return self._entries
 
 
 def _at(values: Any) -> int:

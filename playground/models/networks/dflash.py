@@ -104,7 +104,11 @@ class DFlash(nn.Module):
             positions: (positions + block_size,), those of the hidden states and those of the block.
             masks: for each kind of layer the result of `sees`.
         """
-        return self.logits(self.states(token, hidden, cache, positions, masks))
+        return self.output(self.states(token, hidden, cache, positions, masks))
+
+    def output(self, states: Tensor) -> Tensor:
+        """Returns what a pass gives, of the (drafts, width) states of the slots: their logits."""
+        return self.logits(states)
 
     def states(
         self, tokens: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
@@ -112,13 +116,8 @@ class DFlash(nn.Module):
         """Returns the states that the logits are computed from, (blocks x drafts, width). `tokens`: (blocks,), the
         first of each block; `masks` must hide several blocks from each other. Other arguments are those of
         `drafted`."""
-        masks_after = tokens.new_full((len(tokens), self.block_size - 1), self.config.mask_token_id)
-        blocks = torch.cat([tokens[:, None], masks_after], dim=1).view(1, -1)
-        # The plain embedding: training did not apply the scales and norms of some target classes.
-        noise = nn.functional.embedding(blocks, self._embedding.weight).to(self.base.dtype)
-        noise = noise * getattr(self.config, "input_embedding_scale", 1.0)
         out = self.base(
-            noise_embeds=noise,
+            noise_embeds=self.embedded(tokens)[None],
             context_hidden_states=hidden[None],
             attention_mask=dict(masks),
             position_ids=positions[None],
@@ -126,6 +125,14 @@ class DFlash(nn.Module):
         )
         slots = out.last_hidden_state.view(len(tokens), self.block_size, -1)
         return slots[:, -self.drafts :].flatten(0, 1)
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Returns the embeddings of blocks, (blocks x block_size, width). `tokens`: (blocks,), the first of each."""
+        masks_after = tokens.new_full((len(tokens), self.block_size - 1), self.config.mask_token_id)
+        blocks = torch.cat([tokens[:, None], masks_after], dim=1).flatten()
+        # The plain embedding: training did not apply the scales and norms of some target classes.
+        noise = nn.functional.embedding(blocks, self._embedding.weight).to(self.base.dtype)
+        return noise * getattr(self.config, "input_embedding_scale", 1.0)
 
     def logits(self, states: Tensor) -> Tensor:
         """Maps (…, width) to (…, draft vocabulary) logits: column j is token draft_ids[j]."""

@@ -17,12 +17,12 @@ read x_k: a draft that ends by it stays exact.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel
@@ -46,11 +46,8 @@ class Slot(NamedTuple):
 class Walked(DFlash):
     """The base of networks that are walked. The arguments are those of `DFlash`."""
 
-    def drafted(
-        self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
-    ) -> Tensor:
-        """Returns the states of the slots, (drafts, width). The arguments are those of `DFlash.drafted`."""
-        return self.states(token, hidden, cache, positions, masks)
+    def output(self, states: Tensor) -> Tensor:
+        return states
 
     def no_memory(self, states: Tensor) -> Tensor:
         """Returns the memory before the first slot, (1, values)."""

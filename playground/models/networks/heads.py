@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.cpu.native.layers import NativeLinear
+from playground.models.cpu.native.layers import NativeLinear, of_draft_head
 from playground.models.cpu.packed import PackedLinear, by_columns
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import check_made_for, fetch
@@ -91,12 +91,12 @@ class SharedHead(nn.Module):
         return self._target_head.weight.detach()[ids].to(self._dtype)
 
     def _part(self) -> nn.Module:
-        """Makes a head of the draft vocabulary's rows, stored as the whole head is."""
-        if isinstance(self._target_head, NativeLinear):
-            return self._target_head.part(self.draft_ids)
-        rows, packs = self.head_rows(self.draft_ids), isinstance(self._target_head, PackedLinear)
+        """Makes a head of the draft vocabulary's rows, packed where the whole head is."""
+        rows, packs = self.head_rows(self.draft_ids), isinstance(self._target_head, PackedLinear | NativeLinear)
         part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
         part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
+        if isinstance(self._target_head, NativeLinear):
+            return of_draft_head(part)
         return PackedLinear(part) if packs else part
 
 

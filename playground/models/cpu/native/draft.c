@@ -32,7 +32,7 @@ typedef struct {
 
 static int32_t most_nodes(const Draft *draft) { return MOST_WIDTH * (1 + MOST_WIDTH * draft->depth); }
 
-static void new_drafting(Drafting *d, const Drafter *drafter, const Cache *cache, const Draft *draft, const Step *step, int threads,
+COLD void new_drafting(Drafting *d, const Drafter *drafter, const Cache *cache, const Draft *draft, const Step *step, int threads,
                          uint8_t **scratch) {
     int64_t fed = draft ? MOST_WIDTH * draft->depth : 0, tokens = step->tokens > MOST_WIDTH ? step->tokens : MOST_WIDTH;
     d->drafter = drafter;
@@ -48,7 +48,7 @@ static void new_drafting(Drafting *d, const Drafter *drafter, const Cache *cache
 }
 
 /* The places of the tokens of a step. */
-OUTLINE void place_step(Drafting *d) {
+COLD void place_step(Drafting *d) {
     Step *s = &d->step;
     Work *w = &d->work;
     if (!s->parents) {
@@ -92,6 +92,7 @@ static void keep_outputs(void *job, int thread, int begin, int end) {
         const float *x = d->work.x + (int64_t)(s->tokens - s->keep + t) * width;
         rms_norm(x, m->norm, row, width, m->epsilon);
         put(&d->work.normed, m->logits.kind, m->wide, t, 0, row, width);
+        if (d->drafter->added.kind >= BFLOAT16) put(&d->work.normed, BFLOAT16, m->wide, t, 0, row, width);
         memcpy(s->output + (int64_t)t * width, d->drafter->norm_output ? row : x, 4 * (size_t)width);
         float *logits = s->logits + (int64_t)t * s->stride;
         for (int i = m->vocabulary + d->drafter->added.rows; i < s->stride; i++) logits[i] = -INFINITY;
@@ -99,7 +100,7 @@ static void keep_outputs(void *job, int thread, int begin, int end) {
 }
 
 /* Runs a step, whose tokens are placed. */
-OUTLINE void run_step(Drafting *d) {
+COLD void run_step(Drafting *d) {
     const Drafter *f = d->drafter;
     const Model *m = f->model;
     const Step *s = &d->step;
@@ -157,7 +158,7 @@ static void choose(void *job, int thread, int begin, int end) {
 }
 
 /* Puts the tokens that were chosen among the likeliest nodes. */
-static void add_nodes(Drafting *d) {
+COLD void add_nodes(Drafting *d) {
     const Draft *f = d->draft;
     for (int t = 0; t < d->tips; t++)
         for (int k = 0; k < f->width; k++) {
@@ -175,7 +176,7 @@ static void add_nodes(Drafting *d) {
 }
 
 /* How many of the likeliest nodes: so many that their chances exceed the cost of the target's pass by most. */
-OUTLINE int worth(const Drafting *d) {
+COLD int worth(const Drafting *d) {
     double tokens = 0, most = -INFINITY;
     int kept = 0;
     for (int n = 0; n <= d->count; n++) {
@@ -196,7 +197,7 @@ static int is_end(const Draft *f, int id) {
 
 /* Chooses the nodes that grow next, those of the last pass that are worth it, and makes their step; returns whether the
    draft goes on. */
-static int grow(Drafting *d, int depth) {
+COLD int grow(Drafting *d, int depth) {
     const Draft *f = d->draft;
     int kept = worth(d), first = d->nodes - d->tips * f->width, n = 0, width = d->drafter->model->width;
     float sum = 0;
@@ -222,7 +223,7 @@ static int grow(Drafting *d, int depth) {
 }
 
 /* Writes the branches after a node, the likeliest first: its likeliest branch directly follows it. */
-static int write_after(const Drafting *d, int kept, int node, int parent, int n) {
+COLD int write_after(const Drafting *d, int kept, int node, int parent, int n) {
     for (int b = 0; b < kept; b++) {
         const Node *child = d->node + d->best[b];
         if (child->parent != node) continue;
@@ -235,7 +236,7 @@ static int write_after(const Drafting *d, int kept, int node, int parent, int n)
     return n;
 }
 
-static int64_t draft_scratch(const Drafter *drafter, const Draft *draft, int threads) {
+COLD int64_t draft_scratch(const Drafter *drafter, const Draft *draft, int threads) {
     uint8_t *end = 0;
     Drafting d;
     new_drafting(&d, drafter, NULL, draft, &draft->text, threads, &end);
@@ -243,7 +244,7 @@ static int64_t draft_scratch(const Drafter *drafter, const Draft *draft, int thr
 }
 
 /* Drafts after the text, whose last tokens it reads first; returns the number of tokens. */
-static int32_t draft(const Drafter *drafter, const Cache *cache, const Draft *draft, int threads) {
+COLD int32_t draft(const Drafter *drafter, const Cache *cache, const Draft *draft, int threads) {
     uint8_t *scratch = draft->scratch;
     Drafting d = {.tips = 1, .tip = {-1}};
     new_drafting(&d, drafter, cache, draft, &draft->text, threads, &scratch);
@@ -257,7 +258,7 @@ static int32_t draft(const Drafter *drafter, const Cache *cache, const Draft *dr
     return write_after(&d, worth(&d), -1, -1, 0);
 }
 
-static void step(const Drafter *drafter, const Cache *cache, const Step *step, int threads, uint8_t *scratch) {
+COLD void step(const Drafter *drafter, const Cache *cache, const Step *step, int threads, uint8_t *scratch) {
     Drafting d = {0};
     new_drafting(&d, drafter, cache, NULL, step, threads, &scratch);
     place_step(&d);
@@ -265,7 +266,7 @@ static void step(const Drafter *drafter, const Cache *cache, const Step *step, i
 }
 
 /* Copies rows of a matrix behind those of another of its kind, which has room; the other's `rows` count them already. */
-static void take_rows(const Matrix *from, const int32_t *rows, int count, const Matrix *to) {
+COLD void take_rows(const Matrix *from, const int32_t *rows, int count, const Matrix *to) {
     int blocks = from->columns / BLOCK, bytes = from->kind == FOUR ? FOUR_BYTES : EIGHT_BYTES;
     for (int i = 0; i < count; i++) {
         int row = rows[i], at = to->rows - count + i;

@@ -1,17 +1,22 @@
-"""A layer that drafts from hidden states in the engine's words; `native_drafter` says whether the engine runs it."""
+"""Networks that draft from hidden states in the engine's words: a layer (`native_drafter`), or a few that draft a block
+(`native_block`). Both return None for what torch runs."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from transformers.activations import SiLUActivation
 
-from playground.models.cpu.native.layers import NativeLinear
-from playground.models.cpu.native.library import Drafter, Engine, Matrix, Model, wide
-from playground.models.cpu.native.model import EMBEDDINGS, angles_of, layer_of, why_not_layers
+from playground.models.cpu.native.layers import GROUP, NativeLinear
+from playground.models.cpu.native.library import Drafter, Engine, Layer, Matrix, Model
+from playground.models.cpu.native.model import EMBEDDINGS, angles_of, layer_of, why_not_config, why_not_layers
 from playground.models.networks.eagle3 import Eagle3Head, FusedEagle3Layer
 from playground.models.networks.mtp import MtpLayer
+
+WIDE = False  # activations of 8 bits: of the starter's MTP layer as many drafts were accepted as with 16
 
 
 class NativeDrafter:
@@ -37,7 +42,7 @@ class NativeDrafter:
             head=layer.self_attn.head_dim,
             layers=1,
             vocabulary=network.head.out_features,
-            wide=wide(),
+            wide=WIDE,
             embedding_kind=EMBEDDINGS[network.embedding.dtype],
             epsilon=config.rms_norm_eps,
             scale=layer.self_attn.scaling,
@@ -93,9 +98,88 @@ def _can_run(network: Any) -> bool:
     embedding, rows = network.embedding, len(network.draft_ids)
     return (
         all(isinstance(each, NativeLinear) for each in matrices)
-        and (eagle or network.head.kind == network.whole_head.kind)
         and (network.head.out_features, network.head.in_features) == (rows, width)
         and (eagle or (network.proj.out_features, network.proj.in_features) == (width, 2 * width))
         and (embedding.shape, embedding.dtype in EMBEDDINGS) == ((network.vocab_size, width), True)
         and all(norm.shape == (width,) for norm in _norms(network))
     )
+
+
+class NativeBlock:
+    """A network that drafts a block and that the engine runs.
+
+    Attributes:
+        struct: its layers, as a model without head and embedding.
+        engine: what runs it.
+    """
+
+    def __init__(self, network: Any, found: Engine) -> None:
+        base, config = network.base, network.config
+        self.engine, self.network = found, network
+        self._matrices = [
+            (_joined(_projections(layer)), _joined([layer.mlp.gate_proj, layer.mlp.up_proj]).in_turn())
+            for layer in base.layers
+        ]
+        layers = [_layer(layer, *made) for layer, made in zip(base.layers, self._matrices, strict=True)]
+        self._layers = (Layer * len(layers))(*layers)
+        self.struct = Model(
+            width=config.hidden_size,
+            inner=config.intermediate_size,
+            heads=config.num_attention_heads,
+            groups=config.num_key_value_heads,
+            head=base.layers[0].self_attn.head_dim,
+            layers=len(layers),
+            wide=WIDE,
+            epsilon=config.rms_norm_eps,
+            scale=base.layers[0].self_attn.scaling,
+            layer=self._layers,
+            norm=base.norm.weight.data_ptr(),
+        )
+
+    def angles(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Returns cosines and sines of the rotary embedding, (positions, head / 2), float32."""
+        return angles_of(self.network.base, positions)
+
+
+def native_block(network: Any, found: Engine) -> NativeBlock | None:
+    """Returns a network in the engine's words, made once for each network; None if torch runs it."""
+    made: dict[str, NativeBlock | None] = network.__dict__.setdefault("native", {})
+    if found.name not in made:
+        made[found.name] = NativeBlock(network, found) if _can_run_block(network) else None
+    return made[found.name]
+
+
+def _projections(layer: Any) -> list[NativeLinear]:
+    return [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]
+
+
+def _joined(layers: list[NativeLinear]) -> NativeLinear:
+    groups, rows = torch.cat([layer.groups for layer in layers]), sum(layer.out_features for layer in layers)
+    return NativeLinear(layers[0].kind, groups, rows, layers[0].in_features)
+
+
+def _layer(layer: Any, query_key_value: NativeLinear, gate_up: NativeLinear) -> Layer:
+    attention = layer.self_attn
+    norms = layer.input_layernorm, layer.post_attention_layernorm, attention.q_norm, attention.k_norm
+    matrices = query_key_value, attention.o_proj, gate_up, layer.mlp.down_proj
+    return Layer(*(norm.weight.data_ptr() for norm in norms), *(each.matrix for each in matrices))
+
+
+def _can_run_block(network: Any) -> bool:
+    """Compares sizes with those that the weights have, as the engine reads memory by them."""
+    config, layers = network.config, network.base.layers
+    plain = all(hasattr(layer.self_attn, "q_proj") and hasattr(layer.mlp, "gate_proj") for layer in layers)
+    if not plain or why_not_config(config, head := layers[0].self_attn.head_dim):  # DFlash 2 has convolutions
+        return False
+    width, inner = config.hidden_size, config.intermediate_size
+    rows = [config.num_attention_heads * head, *[config.num_key_value_heads * head] * 2, inner, inner]
+    shapes = [*((each, width) for each in rows), (width, rows[0]), (width, inner)]
+    for layer in layers:
+        mlp = layer.mlp
+        matrices = [*_projections(layer), mlp.gate_proj, mlp.up_proj, layer.self_attn.o_proj, mlp.down_proj]
+        stored = [(each.out_features, each.in_features) for each in matrices if isinstance(each, NativeLinear)]
+        if stored != shapes or not isinstance(mlp.act_fn, nn.SiLU | SiLUActivation):
+            return False
+        if any(len({each.kind for each in together}) > 1 for together in (matrices[:3], matrices[3:5])):
+            return False
+    return all(each % GROUP == 0 for each in rows)

@@ -3,8 +3,10 @@
 #include "attention.c"
 #include "pass.c"
 #include "draft.c"
+#include "block.c"
 
-const Engine ENGINE = {NAME, pass_scratch, run_pass, gather, product_scratch, product, draft_scratch, step, draft, take_rows};
+const Engine ENGINE = {NAME, pass_scratch, run_pass, gather, product_scratch, product, draft_scratch, step, draft, take_rows,
+                       run_block};
 
 #if LANES == 16
 /* The same with AMX for products of several tokens. */
@@ -29,6 +31,11 @@ static int32_t amx_draft(const Drafter *drafter, const Cache *cache, const Draft
     may_use_amx = 0;
     return tokens;
 }
+static void amx_block(const Model *model, const Cache *cache, const Block *block, int threads) {
+    may_use_amx = 1;
+    run_block(model, cache, block, threads);
+    may_use_amx = 0;
+}
 const Engine engine_amx = {"AMX", pass_scratch, amx_pass, gather, product_scratch, amx_product, draft_scratch, amx_step, amx_draft,
-                           take_rows};
+                           take_rows, amx_block};
 #endif

@@ -103,6 +103,16 @@ typedef struct {
     uint8_t *scratch;
 } Draft;
 
+/* A pass of a network that drafts a block (block.c). */
+typedef struct {
+    const float *features; /* (reading, width), of the text's next positions */
+    float *x;              /* (tokens, width): the block's embeddings, which become its states after the last norm */
+    int32_t reading, tokens;
+    int32_t start;         /* the text's entries in the cache */
+    int32_t causal;        /* 1: a token of the block attends to those before it alone */
+    uint8_t *scratch;      /* as for a pass over the larger number of tokens */
+} Block;
+
 /* pool.c */
 enum { MOST_THREADS = 64 };
 void run_parallel(int threads, int total, void (*work)(void *job, int thread, int begin, int end), void *job);
@@ -119,4 +129,5 @@ typedef struct {
     void (*step)(const Drafter *drafter, const Cache *cache, const Step *step, int threads, uint8_t *scratch);
     int32_t (*draft)(const Drafter *drafter, const Cache *cache, const Draft *draft, int threads);
     void (*take_rows)(const Matrix *from, const int32_t *rows, int count, const Matrix *to);
+    void (*block)(const Model *model, const Cache *cache, const Block *block, int threads);
 } Engine;

@@ -96,6 +96,14 @@ class Draft(Structure):
     ]
 
 
+class Block(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("features", "x")),
+        *((name, c_int32) for name in ("reading", "tokens", "start", "causal")),
+        ("scratch", c_void_p),
+    ]
+
+
 class Functions(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -108,6 +116,7 @@ class Functions(Structure):
         ("step", CFUNCTYPE(None, POINTER(Drafter), POINTER(Cache), POINTER(Step), c_int, c_void_p)),
         ("draft", CFUNCTYPE(c_int32, POINTER(Drafter), POINTER(Cache), POINTER(Draft), c_int)),
         ("take_rows", CFUNCTYPE(None, POINTER(Matrix), c_void_p, c_int32, POINTER(Matrix))),
+        ("block", CFUNCTYPE(None, POINTER(Model), POINTER(Cache), POINTER(Block), c_int)),
     ]
 
 

@@ -125,21 +125,30 @@ def _why_not(model: PreTrainedModel) -> str:
     return ""
 
 
-def why_not_layers(config: Any, layers: Sequence[Any], read: int) -> str:
-    """Returns why the engine cannot run fused layers; "" if it can. `read`: the width that attention reads."""
+def why_not_config(config: Any, head: int) -> str:
+    """Returns why the engine cannot run layers of this config, with heads of this width; "" if it can."""
     rope = getattr(config, "rope_parameters", None) or {}
-    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"} or getattr(config, "sliding_window", None):
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds - {"full_attention"} or (not kinds and getattr(config, "sliding_window", None)):
         return "the engine has no sliding windows"
     if rope.get("rope_type", "default") not in ROPES:
         return f"the engine does not know rotary positions of the kind {rope['rope_type']}"
-    width, head = config.hidden_size, layers[0].self_attn.head_dim
-    heads, groups, inner = config.num_attention_heads, config.num_key_value_heads, config.intermediate_size
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
     if head not in WIDTHS or rope.get("partial_rotary_factor", 1.0) not in (None, 1.0):
         return (
             f"the engine has no attention with heads of {head} that are rotated in part, or of a width unlike {WIDTHS}"
         )
-    if width % BLOCK or inner % BLOCK or heads % groups:
+    if config.hidden_size % BLOCK or config.intermediate_size % BLOCK or heads % groups:
         return "the engine needs sizes that are multiples of 32"
+    return ""
+
+
+def why_not_layers(config: Any, layers: Sequence[Any], read: int) -> str:
+    """Returns why the engine cannot run fused layers; "" if it can. `read`: the width that attention reads."""
+    width, head = config.hidden_size, layers[0].self_attn.head_dim
+    heads, groups, inner = config.num_attention_heads, config.num_key_value_heads, config.intermediate_size
+    if reason := why_not_config(config, head):
+        return reason
     shapes = [((heads + 2 * groups) * head, read), (width, heads * head), (2 * inner, width), (width, inner)]
     for layer in layers:
         fused = isinstance(layer, FusedLayer)

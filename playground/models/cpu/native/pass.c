@@ -22,6 +22,7 @@ typedef struct {
         int32_t *path;              /* (tokens,) */
     } own[MOST_THREADS];            /* by thread */
     int64_t stride;                 /* entries, rounded up */
+    int mutual;                     /* 1: all tokens of the pass attend to each other */
 } Work;
 
 static int longest_row(const Model *m) {
@@ -29,7 +30,7 @@ static int longest_row(const Model *m) {
     return m->width > heads ? m->width : heads;
 }
 
-OUTLINE Work new_work(uint8_t **scratch, const Model *m, const Cache *c, int64_t tokens, int entries, int threads) {
+COLD Work new_work(uint8_t **scratch, const Model *m, const Cache *c, int64_t tokens, int entries, int threads) {
     Work w = {m, c, threads, (int)tokens, .stride = (entries + 2 * GROUP - 1) / GROUP * GROUP};
     int all_heads = m->heads * m->head;
     w.parent = carve(scratch, tokens * 4);
@@ -48,7 +49,7 @@ OUTLINE Work new_work(uint8_t **scratch, const Model *m, const Cache *c, int64_t
 }
 
 /* Tokens in a row, the last of them a tree. */
-OUTLINE void place(Work *w, int tokens, int start, const int32_t *tree, int branching) {
+COLD void place(Work *w, int tokens, int start, const int32_t *tree, int branching) {
     int chain = tokens - branching;
     w->tokens = tokens;
     w->base = w->start = start;
@@ -102,9 +103,15 @@ static void attend_group(const Work *w, int t, int g, int thread) {
     for (int h = 0; h < heads; h++)
         rotate(queries + h * head, head, w->cache->cosines + at, w->cache->sines + at, w->layer->query_norm, m->epsilon, m->scale);
     int32_t *path = w->own[thread].path;
-    for (int a = w->start - w->base + t; a >= 0; a = w->parent[a]) length++;
-    for (int a = w->start - w->base + t, i = length; a >= 0; a = w->parent[a]) path[--i] = w->base + a;
-    attend(heads, queries, head, w->keys + g * room, w->values + g * room, w->base, path, length, w->own[thread].scores, w->stride, row);
+    int base = w->base;
+    if (w->mutual) { /* the path is the last token of the pass, after all others */
+        base = path[0] = w->start + w->tokens - 1;
+        length = 1;
+    } else {
+        for (int a = w->start - base + t; a >= 0; a = w->parent[a]) length++;
+        for (int a = w->start - base + t, i = length; a >= 0; a = w->parent[a]) path[--i] = base + a;
+    }
+    attend(heads, queries, head, w->keys + g * room, w->values + g * room, base, path, length, w->own[thread].scores, w->stride, row);
     put(&w->attended, w->layer->out.kind, m->wide, t, g * heads * head, row, heads * head);
 }
 
@@ -188,7 +195,7 @@ static void embed(void *given, int thread, int begin, int end) {
 }
 
 /* Copies what is asked for of a layer's output. */
-static void watch(const Job *job, int layer) {
+COLD void watch(const Job *job, int layer) {
     const Pass *p = job->pass;
     const Model *m = job->work.model;
     for (int i = 0; i < p->watching; i++)
@@ -235,7 +242,7 @@ static void find_highest(void *given, int thread, int begin, int end) {
         job->pass->highest[t] = highest(job->pass->logits + (int64_t)t * vocabulary, vocabulary);
 }
 
-static void run_pass(const Model *m, const Cache *c, const Pass *pass, int threads) {
+COLD void run_pass(const Model *m, const Cache *c, const Pass *pass, int threads) {
     uint8_t *scratch = pass->scratch;
     Job job = {pass, new_work(&scratch, m, c, pass->tokens, pass->start + pass->tokens, threads)};
     Work *w = &job.work;
@@ -254,7 +261,7 @@ static void run_pass(const Model *m, const Cache *c, const Pass *pass, int threa
 }
 
 /* Moves the entries start + path[i] to start + i; path[i] is at least i, and they ascend. */
-static void gather(const Model *m, const Cache *c, int start, const int32_t *path, int count) {
+COLD void gather(const Model *m, const Cache *c, int start, const int32_t *path, int count) {
     int64_t head = m->head, groups = (int64_t)m->layers * m->groups;
     for (int64_t g = 0; g < groups; g++) {
         float *keys = c->keys + g * c->room * head, *values = c->values + g * c->room * head;

@@ -254,14 +254,14 @@ typedef struct {
     int wide;
 } Product;
 
-static void put_rows(void *job, int thread, int begin, int end) {
+COLD void put_rows(void *job, int thread, int begin, int end) {
     const Product *p = job;
     int columns = p->matrix->columns;
     (void)thread;
     for (int t = begin; t < end; t++) put(&p->in, p->matrix->kind, p->wide, t, 0, p->x + (int64_t)t * columns, columns);
 }
 
-static void product(const Matrix *matrix, int wide, const float *x, int tokens, float *out, int threads, uint8_t *scratch) {
+COLD void product(const Matrix *matrix, int wide, const float *x, int tokens, float *out, int threads, uint8_t *scratch) {
     Product p = {matrix, x, new_input(&scratch, tokens, matrix->columns), wide};
     run_parallel(threads, tokens, put_rows, &p);
     multiply(matrix, wide, &p.in, tokens, out, matrix->rows, 0, threads);

@@ -36,6 +36,7 @@ typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint8_t vb __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
 #define OUTLINE static __attribute__((noinline)) /* called from several places: one copy keeps the library small */
+#define COLD static __attribute__((cold, noinline)) /* compiled for size */
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vf load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
