@@ -16,7 +16,6 @@ from playground.backends.kinds import programs
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair
 from playground.commands.progress_bar import progress_bar
-from playground.commands.servers import add_model_name
 from playground.errors import check
 from playground.experiments import questions
 from playground.experiments.events import Progress, Watch
@@ -106,7 +105,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     add_models(parser)
     parser.add_argument("--drafter", metavar="NAME", help="of this process (default: the preset's)")
     parser.add_argument("--server", nargs="+", default=[], metavar="URL", help=f"each a {programs()}")
-    add_model_name(parser)
+    parser.add_argument("--model", default="", metavar="NAME", help="the name of a server's model, if it has several")
     add_settings(parser, "lookahead", "max_new_tokens")
     parser.add_argument("--suite", default="examples", metavar="NAME", help="a suite's name, or a file of prompts")
     parser.add_argument("--per-category", type=int, default=0, metavar="N", help="prompts of each category; 0 for all")

@@ -7,27 +7,6 @@ batch sizes, more load, the limit of the memory's bandwidth. Everything is compu
 from __future__ import annotations
 
 from playground.theory.attribution import Against, Attribution, Decoding, attribute, decoding, published
-from playground.theory.formulas import (
-    BatchPoint,
-    Limit,
-    batches_of,
-    by_batch,
-    expected_tokens,
-    experts_read,
-    joules_per_token,
-    limit_of,
-    price_of,
-    speedup,
-)
-from playground.theory.lookahead import Prediction, WhatIf, what_if, what_if_of_runs
-from playground.theory.queueing import (
-    Band,
-    LoadPoint,
-    Service,
-    crossing,
-    loads_of,
-    rates,
-    seconds,
-    services,
-    under_load,
-)
+from playground.theory.formulas import BatchPoint, Limit, batches_of, joules_per_token, limit_of, price_of
+from playground.theory.lookahead import WhatIf, what_if, what_if_of_runs
+from playground.theory.queueing import Band, LoadPoint, crossing, loads_of

@@ -13,6 +13,7 @@ import pytest
 from playground import export, metrics, theory
 from playground.commands import main
 from playground.presets import SHIPPED
+from playground.theory import formulas, queueing
 from playground.theory.asynchronous import CANDIDATES, asynchronous
 from playground.theory.formulas import pass_seconds
 from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
@@ -51,11 +52,11 @@ def attribute(baseline: Trace, other: Trace) -> theory.Attribution:
 def test_expected_tokens_are_those_of_a_simulation(alpha, gamma):
     rng = random.Random(1)
     rounds = [next((n for n in range(gamma) if rng.random() >= alpha), gamma) + 1 for _ in range(20_000)]
-    assert theory.expected_tokens([alpha] * gamma) == pytest.approx(statistics.fmean(rounds), rel=0.02)
+    assert formulas.expected_tokens([alpha] * gamma) == pytest.approx(statistics.fmean(rounds), rel=0.02)
 
 
 def test_a_speedup_is_tokens_over_cost():
-    assert theory.speedup(3.0, 4, 0.1) == pytest.approx(3.0 / 1.4)
+    assert formulas.speedup(3.0, 4, 0.1) == pytest.approx(3.0 / 1.4)
 
 
 @pytest.mark.parametrize("idle", [0, 3])
@@ -171,7 +172,7 @@ def test_there_is_no_what_if_for_trees_or_without_times():
 
 def test_a_batch_pays_until_its_verify_passes_become_wide():
     times = tuple(PassTime(tokens, max(1.0, tokens / 32)) for tokens in (1, 8, 32, 64))
-    points = theory.by_batch(times, tokens_per_pass=3.0, lookahead=4, c=0.05)
+    points = formulas.by_batch(times, tokens_per_pass=3.0, lookahead=4, c=0.05)
     assert points[0].speedup == pytest.approx(3.0 / 1.2)
     assert points[-1].verify == pytest.approx(5), "as many times wider, where arithmetic limits the device"
     assert points[-1].speedup < 1
@@ -180,10 +181,10 @@ def test_a_batch_pays_until_its_verify_passes_become_wide():
 
 
 def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
-    def service(tokens: list[int], width: int) -> theory.Service:
-        return theory.Service(lambda batch: max(1.0, batch * width / 16) * 0.01, tokens, 0.01)
+    def service(tokens: list[int], width: int) -> queueing.Service:
+        return queueing.Service(lambda batch: max(1.0, batch * width / 16) * 0.01, tokens, 0.01)
 
-    points = theory.under_load(service([1], 1), service([2, 3], 5), rates=(0.1, 5.0, 20.0), length=50, seeds=3)
+    points = queueing.under_load(service([1], 1), service([2, 3], 5), rates=(0.1, 5.0, 20.0), length=50, seeds=3)
     assert [it.pays for it in points] == [True, True, False]
     assert points[0].standard.mean == pytest.approx(0.5, rel=0.1), "alone: fifty rounds of 10 ms"
     assert all(band.low <= band.mean <= band.high for it in points for band in (it.standard, it.assisted, it.ratio))
@@ -197,22 +198,22 @@ def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
 def test_the_simulation_gives_what_closed_forms_say(load, seeds):
     """Times in units of one answer's alone."""
 
-    def mean(service: theory.Service, length: int) -> float:
-        runs = [theory.seconds(service, load, length, random.Random(seed)) for seed in range(seeds)]
+    def mean(service: queueing.Service, length: int) -> float:
+        runs = [queueing.seconds(service, load, length, random.Random(seed)) for seed in range(seeds)]
         return statistics.fmean(map(statistics.fmean, runs))
 
-    prefill_only = theory.Service(lambda batch: 0.0, [1], prefill_s=1.0, first=1)
+    prefill_only = queueing.Service(lambda batch: 0.0, [1], prefill_s=1.0, first=1)
     assert mean(prefill_only, 1) == pytest.approx(1 + load / (2 * (1 - load)), rel=0.1), "M/D/1"
-    no_limit = theory.Service(lambda batch: 0.05, [1], prefill_s=0.0, first=0)
+    no_limit = queueing.Service(lambda batch: 0.05, [1], prefill_s=0.0, first=0)
     assert mean(no_limit, 20) == pytest.approx(1 + 0.05 / 2, rel=0.02), "as if alone, but for the round that runs"
-    arithmetic = theory.Service(lambda batch: 0.05 * batch, [1], prefill_s=0.0, first=0)
+    arithmetic = queueing.Service(lambda batch: 0.05 * batch, [1], prefill_s=0.0, first=0)
     assert mean(arithmetic, 20) == pytest.approx(1 / (1 - load), rel=0.15), "M/G/1, processor sharing"
 
 
 def test_the_tokens_of_the_first_round_count_once():
     def alone(length: int, first: int) -> float:
-        service = theory.Service(lambda batch: 1.0, [1], prefill_s=1.0, first=first)
-        return theory.seconds(service, 1e-6, length, random.Random(0))[0]
+        service = queueing.Service(lambda batch: 1.0, [1], prefill_s=1.0, first=first)
+        return queueing.seconds(service, 1e-6, length, random.Random(0))[0]
 
     assert (alone(10, 1), alone(10, 4), alone(1, 1)) == pytest.approx((10.0, 7.0, 1.0))
 
@@ -233,11 +234,11 @@ def test_what_a_finished_run_predicts_is_drawn_and_unknown_without_measured_pass
 def test_services_agree_with_the_run_at_a_batch_of_one():
     times = (PassTime(1, 0.1), PassTime(16, 0.2), PassTime(64, 0.8))
     other = replace(assisted(0.7, 3), environment=replace(ENVIRONMENT, pass_times=times))
-    plain, ours = theory.services(standard(), other)
+    plain, ours = queueing.services(standard(), other)
     assert plain.round_s(1) == pytest.approx(PASS_S)
     assert ours.round_s(1) == pytest.approx(VERIFY_S + 3 * DRAFT_S + REST_S, rel=0.01)
     assert ours.round_s(16) / plain.round_s(16) > ours.round_s(1) / plain.round_s(1)
-    points = theory.under_load(plain, ours, theory.rates(plain, 100)[::3], length=100, seeds=2)
+    points = queueing.under_load(plain, ours, queueing.rates(plain, 100)[::3], length=100, seeds=2)
     assert points[0].pays
     assert "requests/s" in why.load(points) or "every rate" in why.load(points)
 
@@ -256,7 +257,7 @@ def test_a_pass_reads_the_experts_that_its_tokens_choose():
     rng = random.Random(0)
     for tokens in (1, 5, 33):
         read = [len({e for _ in range(tokens) for e in rng.sample(range(64), 8)}) for _ in range(2000)]
-        assert theory.experts_read(64, 8, tokens) == pytest.approx(statistics.fmean(read), rel=0.02)
+        assert formulas.experts_read(64, 8, tokens) == pytest.approx(statistics.fmean(read), rel=0.02)
 
 
 def test_the_limit_of_a_mixture_counts_the_experts_that_a_pass_reads():

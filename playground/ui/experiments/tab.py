@@ -58,8 +58,8 @@ def build(
 
         def offered() -> list[Any]:
             found = [url() for url in addresses.values()]
-            choices = {"choices": [*filter(None, found)]}
-            return [gr.update(**choices, **({"value": url} if url and not kind.pair else {})) for url in found]
+            shown: list[dict[str, Any]] = [{"value": url} if url and not kind.pair else {} for url in found]
+            return [gr.update(choices=[*filter(None, found)], **it) for it in shown]
 
         page.load(offered, None, [made[name] for name in addresses], **QUIET)
 
