@@ -72,7 +72,7 @@ def test_the_status_says_which_lane_runs_and_how_far_it_is():
     for index in (1, 0):
         screen.take(RoundDone(index, plain_round(1)))
     status = screen.value()["status"]
-    assert status["text"] == "Running Standard and Prompt lookup" and status["fraction"] == 0.5
+    assert status["text"] == "Running Standard and Speculative" and status["fraction"] == 0.5
 
 
 def test_a_run_that_was_cut_off_keeps_what_it_has():

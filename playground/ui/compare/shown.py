@@ -115,7 +115,7 @@ class Screen(Stage):
             self.status = Status("Stopped before a lane had output: nothing to compare or save.")
 
     def _running(self) -> Status | None:
-        running = [view.name for view in self.lanes if view.state == "running"]
+        running = [view.title for view in self.lanes if view.state == "running"]
         if not running:
             return None
         done = [(view.measure().tokens or 0) / self._limit for view in self.lanes if view.rounds and self._limit]
