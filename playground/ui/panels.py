@@ -154,10 +154,10 @@ def findings(sentences: Sequence[str]) -> str:
     return f'<ul class="findings">{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>'
 
 
-def tables(shown: Sequence[Table], opened: int = 1) -> str:
-    """Returns tables as HTML. The first `opened` are open, the others folded."""
+def tables(shown: Sequence[Table]) -> str:
+    """Returns tables as HTML. The first one is open, the others are folded."""
     return "".join(
-        f"<details{' open' if i < opened else ''}><summary>{escape(each.caption)}</summary>{each.html()}</details>"
+        f"<details{'' if i else ' open'}><summary>{escape(each.caption)}</summary>{each.html()}</details>"
         for i, each in enumerate(shown)
     )
 

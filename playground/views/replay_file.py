@@ -124,9 +124,9 @@ def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
     return out.getvalue()
 
 
-def build_picture(comparison: Comparison, address: str = "") -> bytes:
+def build_picture(comparison: Comparison) -> bytes:
     """Return the end of the replay of the fastest lane as a PNG, as wide as sites show the picture of a link."""
-    *_, last = _frames(metrics.ranked(comparison)[0], address, 1)
+    *_, last = _frames(metrics.ranked(comparison)[0], "", 1)
     picture = Image.new("RGB", (round(CARD * last.height), last.height), SHEET)
     picture.paste(last, ((picture.width - last.width) // 2, 0))
     out = io.BytesIO()

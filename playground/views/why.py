@@ -315,17 +315,18 @@ def experts_read(trace: Trace, limit: Limit) -> str:
     return f"A pass is expected to read {limit.experts:.1f} of each layer's {of.count} experts{more}"
 
 
-def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> Table:
-    """Return the predictions by lookahead. `shown`: the lookaheads that have a row."""
+def table(found: WhatIf) -> Table:
+    """Return the predictions by lookahead."""
     rows = tuple(
         (str(it.lookahead), "" if it.seen else "beyond what the run drafted", number(it.tokens_per_pass),
          number(it.speedup))
         for it in found.predictions
-        if it.lookahead in shown
+        if it.lookahead in SHOWN
     )  # fmt: skip
     return Table("By lookahead", ("lookahead", "", "tokens per pass", "speed-up (predicted)"), rows, numbers=2)
 
 
+SHOWN = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # lookaheads that have a row
 NO_COUNTER = "No energy counter of this device could be read (RAPL, or NVML), so the energy is unknown."
 ENERGY = "The energy is the device's during the run, other programs included."
 
