@@ -22,6 +22,8 @@ from playground.views.report import Report
 from playground.views.table import Table
 
 NATIVE = ("mtp", "eagle3")  # drafted by the CPU engine
+OFF = "off on the run's machine"
+MEASURED, ASSUMED = "measured, 95 %", "assumed"
 
 
 def of(
@@ -33,14 +35,18 @@ def of(
         PlaygroundError: nothing in the result can be forecast.
     """
     environment, found = drafts_of(result)
-    tables, findings = [], []
+    tables, findings = list[Table](), list[str]()
     for device in devices:
         at = Setting(device, form, batches[0], contexts[0])
-        tables += [_by_lookahead(found, at), *(_by_load(it, at, batches, contexts) for it in found)]
-        findings += [_sentence(it, at) for it in found]
-    findings += [*checks(found, environment), _assumed(devices)]
+        tables += [_by_lookahead(found, at, environment), *(_by_load(it, at, batches, contexts) for it in found)]
+        findings += [_sentence(it, at, environment) for it in found]
+    tables.append(_basis(found, devices, environment))
     return Report(
-        f"Forecast for {', '.join(it.title for it in devices)}", _setting(environment, form), findings, [], tables
+        f"Forecast for {', '.join(it.title for it in devices)}",
+        _setting(environment, form),
+        [*findings, *checks(found, environment)],
+        [],
+        tables,
     )
 
 
@@ -73,15 +79,17 @@ def table(result: SuiteResult) -> Table | None:
     rows = []
     for it in found:
         for lookahead, expected, measured in _here(it, result.environment):
-            rows.append((it.name, "this machine", str(lookahead), _band(expected), f"measured {ratio(measured)}"))
+            shown = (it.name, "this machine", str(lookahead), _band(expected))
+            rows.append((*shown, _error(it, result.environment), f"measured {ratio(measured)}"))
         for device in forecast.load_hardware().values():
             if device.bandwidth:
                 at = Setting(device)
                 lookahead, band = forecast.best(it, at)
                 stops = str(forecast.stops_paying(it, at) or f"> {BATCHES[-1]}") if lookahead else UNKNOWN
-                rows.append((it.name, device.title, str(lookahead), _band(band) if lookahead else UNKNOWN, stops))
-    columns = ("lane", "hardware", "best lookahead", "expected speed-up", "stops paying at a batch of")
-    return Table("Forecast for other hardware: bfloat16, one text of 512 tokens", columns, tuple(rows), numbers=3)
+                shown = _band(band) if lookahead else UNKNOWN
+                rows.append((it.name, device.title, str(lookahead), shown, _error(it, result.environment), stops))
+    columns = ("lane", "hardware", "best lookahead", "expected speed-up", OFF, "stops paying at a batch of")
+    return Table("Forecast for other hardware: bfloat16, one text of 512 tokens", columns, tuple(rows), numbers=4)
 
 
 def checks(found: Sequence[Drafts], environment: Environment) -> list[str]:
@@ -170,7 +178,12 @@ def _drafts(
     return [it] if it.most else []
 
 
-def _by_lookahead(found: Sequence[Drafts], at: Setting) -> Table:
+def _error(it: Drafts, environment: Environment) -> str:
+    """Return by how much the same formulas are off on the machine of the run."""
+    return next((f"{expected.mean / measured - 1:+.0%}" for _, expected, measured in _here(it, environment)), UNKNOWN)
+
+
+def _by_lookahead(found: Sequence[Drafts], at: Setting, environment: Environment) -> Table:
     rows = []
     for it in found:
         chosen, _ = forecast.best(it, at)
@@ -178,9 +191,11 @@ def _by_lookahead(found: Sequence[Drafts], at: Setting) -> Table:
             tokens = it.tokens(lookahead)
             shown = f"{tokens.mean:.2f} ({tokens.low:.2f} to {tokens.high:.2f})"
             mark = ", best" if lookahead == chosen else ""
-            rows.append((it.name, f"{lookahead}{mark}", shown, _band(forecast.speedup(it, at, lookahead))))
+            band = _band(forecast.speedup(it, at, lookahead))
+            rows.append((it.name, f"{lookahead}{mark}", shown, band, _error(it, environment)))
     caption = f"{at.hardware.title}, {at.form}, batch {at.batch}, {at.context:,} tokens of context"
-    return Table(caption, ("lane", "lookahead", "tokens per pass (measured)", "expected speed-up"), tuple(rows), 3)
+    columns = ("lane", "lookahead", "tokens per pass (measured)", "expected speed-up", OFF)
+    return Table(caption, columns, tuple(rows), numbers=4)
 
 
 def _by_load(it: Drafts, at: Setting, batches: Sequence[int], contexts: Sequence[int]) -> Table:
@@ -193,7 +208,7 @@ def _by_load(it: Drafts, at: Setting, batches: Sequence[int], contexts: Sequence
     return Table(f"num_speculative_tokens on {at.hardware.title}: {it.name}", columns, tuple(rows), len(columns))
 
 
-def _sentence(it: Drafts, at: Setting) -> str:
+def _sentence(it: Drafts, at: Setting, environment: Environment) -> str:
     lookahead, band = forecast.best(it, at)
     where = f"{it.name} on {at.hardware.title}"
     if not lookahead:
@@ -205,7 +220,8 @@ def _sentence(it: Drafts, at: Setting) -> str:
     )  # fmt: skip
     plan = json.dumps(_plan(it, at))
     return (
-        f"{where}: {_band(band)} expected at a lookahead of {lookahead} ({deeper}); it {until}. "
+        f"{where}: {_band(band)} expected at a lookahead of {lookahead} ({deeper}); it {until}. On the machine of the "
+        f"run the same formulas are off by {_error(it, environment)}. "
         f'vLLM: "num_speculative_tokens_per_batch_size": {plan}.'
     )
 
@@ -225,21 +241,37 @@ def _plan(it: Drafts, at: Setting) -> list[list[int]]:
 def _setting(environment: Environment, form: str) -> str:
     target = environment.shapes["target"]
     return (
-        f"Measured on {environment.device_name} ({environment.dtype}): acceptance by position, with 95 % intervals, "
-        f"and the shapes of the models (target: {target.values / 1e6:,.0f} million multiplied values, "
-        f"{target.cache:,} of keys and values a token). Computed: everything else, for weights in {form}."
+        f"Acceptance was measured on {environment.device_name} ({environment.dtype}), with a target of "
+        f"{target.values / 1e6:,.0f} million multiplied values; times are computed, for weights in {form}. The last "
+        "table says what is measured and what is assumed."
     )
 
 
-def _assumed(devices: Sequence[Hardware]) -> str:
-    low, high = forecast.OF_BANDWIDTH
-    least, most = forecast.OF_ARITHMETIC
-    from_ = ", ".join(f"{it.title}: {it.source}" for it in devices)
-    return (
-        f"Assumed: passes reach {low:.0%} to {high:.0%} of the memory's peak and {least:.0%} to {most:.0%} of the "
-        "arithmetic's, acceptance depends on neither batch, context nor format, all texts of a batch are as long, the "
-        f"prefill and attention's own arithmetic are left out. Peaks: {from_}."
-    )
+def _basis(found: Sequence[Drafts], devices: Sequence[Hardware], environment: Environment) -> Table:
+    """Return all that the forecast rests on: what was measured, and beside it what is assumed."""
+    target, rows = environment.shapes["target"], list[tuple[str, str, str]]()
+    for it in found:
+        for position, (reached, accepted) in enumerate(it.accepted[: it.most], start=1):
+            low, high = metrics.wilson(accepted, reached)
+            share = f"{accepted / reached:.0%} ({low:.0%} to {high:.0%}) of {reached:,}"
+            rows.append((f"{it.name}: acceptance at position {position}, if reached", share, MEASURED))
+        rows.append((f"{it.name}: rounds that draft", f"{it.share:.0%}", "measured"))
+    rows += [
+        ("the same at any batch, context and format", "yes", ASSUMED),
+        ("target: keys and values of a token", f"{target.cache:,}", "of its shape"),
+        ("all texts of a batch as long", "yes", ASSUMED),
+        ("time of the prefill, and attention's own arithmetic", "left out", ASSUMED),
+    ]
+    for device in devices:
+        (least, most), (low, high), product_us, pass_us = device.ranges
+        rows += [
+            (f"{device.title}: memory's peak", f"{device.bandwidth / 1e12:g} TB/s", device.source),
+            (f"{device.title}: of it a pass reaches", f"{least:.0%} to {most:.0%}", ASSUMED),
+            (f"{device.title}: of the arithmetic's peak", f"{low:.0%} to {high:.0%}", ASSUMED),
+            (f"{device.title}: beside them, for a product", "{:g} to {:g} µs".format(*product_us), ASSUMED),
+            (f"{device.title}: and for a pass", "{:g} to {:g} µs".format(*pass_us), ASSUMED),
+        ]
+    return Table("What it rests on", ("quantity", "value", "from"), tuple(rows), numbers=0)
 
 
 def _band(band: forecast.Band) -> str:

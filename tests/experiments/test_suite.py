@@ -128,8 +128,11 @@ def test_a_finished_suite_holds_what_a_forecast_for_other_hardware_takes(tiny_fo
     here, *elsewhere = forecast.table(result).rows
     assert here[:3] == ("Assistant model (2 ahead)", "this machine", "2")
     assert [row[2] for row in elsewhere] == ["0"] * len(elsewhere), "a drafter as large as the target never pays"
-    said = report.text(forecast.of(result, [hardware("h100")], "bfloat16", [1, 8], [512]))
-    assert "no lookahead up to 2 is expected to pay" in said and "Check on " in said and "Assumed: " in said
+    shown = forecast.of(result, [hardware("h100")], "bfloat16", [1, 8], [512])
+    said, (first, *_, basis) = report.text(shown), shown.tables
+    assert "no lookahead up to 2 is expected to pay" in said and "Check on " in said
+    assert {row[-1] for row in first.rows} == {row[4] for row in elsewhere} == {here[4]}, "each with its error here"
+    assert here[4].endswith("%") and {"measured", "assumed"} <= {row[-1] for row in basis.rows}
 
 
 def test_every_row_can_be_computed_again_from_its_trace(tiny_folder, tmp_path):
