@@ -95,7 +95,8 @@ def headline(result: Diagnosis) -> str:
                 f"No better than chance: {accepted}, and nothing in its files says why. It was made for another target."
             )
         case "weak":
-            return f"Not broken, but weak: {accepted}, and no other reading is better."
+            odd = f" Suspicious: {', '.join(suspects)}." if suspects else ""
+            return f"Not broken, but weak: {accepted}, and no other reading is better.{odd}"
     return f"Healthy: {accepted or 'its files fit the target'}."
 
 

@@ -236,7 +236,7 @@ def _mask(files: _Files) -> Iterator[Finding]:
     id_ = {**files.raw, **(files.raw.get("dflash_config") or {})}.get("mask_token_id")
     tokenizer: Any = files.target.tokenizer
     token = None if id_ is None else tokenizer.convert_ids_to_tokens(id_) if id_ < len(tokenizer) else None
-    if token is not None and id_ not in tokenizer.all_special_ids and "mask" not in token.lower():
+    if token is not None and token not in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}:
         said = f"Its mask token, {id_}, is {token!r}, an ordinary token of the target's vocabulary."
         yield Finding("suspect", "mask token", said)
 

@@ -76,10 +76,13 @@ def _moved(layers: Sequence[int], n: int) -> dict[str, Reading]:
 def _masks(network: DFlash, target: LoadedModel) -> dict[str, Reading]:
     """Other tokens that may stand for the slots to draft: those that no text has, and the first row past them."""
     tokenizer: Any = target.tokenizer
-    known = {id_: token for token, id_ in tokenizer.get_vocab().items()}
-    ids = [*tokenizer.all_special_ids, *(id_ for id_, token in known.items() if "mask" in token.lower()), len(known)]
-    others = [id_ for id_ in dict.fromkeys(ids) if id_ != network.config.mask_token_id and id_ < network.vocab_size]
-    return {f"{known.get(it, 'the first unused row')} ({it}) as its mask": {"mask_token_id": it} for it in others}
+    usual = [tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id]
+    masks = [id_ for token, id_ in tokenizer.get_added_vocab().items() if "mask" in token.lower()]
+    others = {*usual, *masks, len(tokenizer)} - {None, network.config.mask_token_id}
+    called = {it: tokenizer.convert_ids_to_tokens(it) or "the first unused row" for it in others}
+    return {
+        f"{called[it]} ({it}) as its mask": {"mask_token_id": it} for it in sorted(others) if it < network.vocab_size
+    }
 
 
 def _shifted(network: Any) -> dict[str, Reading]:
