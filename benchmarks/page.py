@@ -31,7 +31,7 @@ from playground.presets import Pair
 from playground.settings import SETTINGS
 from playground.trace import Comparison, Round, Trace
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # the first has no window
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 PROMPT = "Count from 1 to 500 in words, one number per line, and do not stop before you are done."
 EDGE = 200  # tokens at the start and at the end of a long run whose speed is compared

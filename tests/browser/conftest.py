@@ -37,7 +37,7 @@ def chromium() -> Iterator:
         unavailable("the browser tests need playwright: pip install -r tests/requirements.txt")
     path = next((found for name in CHROMIUMS if (found := shutil.which(name))), None)
     if path is None:
-        unavailable("the browser tests need a Chromium: apt-get install chromium")
+        unavailable("the browser tests need a Chromium: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
