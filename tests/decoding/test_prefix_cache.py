@@ -235,16 +235,21 @@ def later(answer: str, **settings) -> Request:
     return replace(GREETED, prompt="And then?", history=(*GREETED.turns, Message("assistant", answer)), **settings)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.2])
+EARLIER = [
+    ("none", ""),
+    ("ngram", ""),
+    ("assistant", ""),
+    ("assistant", "(the waves )+[a-z]+"),
+    ("grammar", "a?(the waves)+"),
+]
+
+
 @pytest.mark.parametrize(
-    ("drafter", "regex"),
-    [
-        ("none", ""),
-        ("ngram", ""),
-        ("assistant", ""),
-        ("assistant", "(the waves )+[a-z]+"),
-        ("grammar", "a?(the waves)+"),
-    ],
+    ("drafter", "regex", "temperature"),
+    selected(
+        [(*each, temperature) for each in EARLIER for temperature in (0.0, 1.2)],
+        [(*each, (0.0, 1.2)[i % 2]) for i, each in enumerate(EARLIER, 1)],  # an assistant greedily and under a grammar
+    ),
 )
 def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, drafter, regex, temperature):
     backend = LocalBackend(ModelStore(), pair, "float32", "cpu")

@@ -141,13 +141,13 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
 
 
 def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(target, work, trained, tmp_path):
-    folder, own = trained["mtp"][0], work_with(work, tmp_path)
+    folder, own, plan = trained["mtp"][0], work_with(work, tmp_path), Plan(tokens=100, batch=100, evaluations=1)
     for name in ("one", "two"):  # folders of the same name
         (tmp_path / name / "mtp").mkdir(parents=True)
         for file in folder.iterdir():
             (tmp_path / name / "mtp" / file.name).write_bytes(file.read_bytes())
-        train_drafter("mtp", target, own, tmp_path / "out", PLAN, vocabulary=200, start_from=[f"{tmp_path}/{name}/mtp"])
-    train_drafter("mtp", target, own, tmp_path / "out", replace(PLAN, seed=1), vocabulary=200)
+        train_drafter("mtp", target, own, tmp_path / "out", plan, vocabulary=200, start_from=[f"{tmp_path}/{name}/mtp"])
+    train_drafter("mtp", target, own, tmp_path / "out", replace(plan, seed=1), vocabulary=200)
     assert len(list(own.glob("mtp-*.checkpoint"))) == 3
 
 
