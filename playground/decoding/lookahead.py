@@ -83,6 +83,9 @@ class Measured(Constant):
     draft is cut to the tokens that are worth their verification, a drafter stops where a further token is less likely
     than its price, and while drafting does not pay, the lane decodes plainly. Sums decay from round to round.
 
+    The costs of passes were measured when the model was loaded, on another text and perhaps on a busy machine. So this
+    run's plain rounds are compared with the others, and wide passes cost more or less from then on (`_steep`).
+
     Args:
         most: the most tokens of a draft; of a tree, its depth.
         cost: returns the cost of a target pass over a number of tokens, in passes over one token.
@@ -91,6 +94,10 @@ class Measured(Constant):
     KEEP, KEEP_RATE = 0.97, 0.9  # of each sum, from a round to the next
     PRIOR = 2.0  # tokens for which the drafter's own probabilities are believed
     LOSS, REST, LONGEST = 1.5, 8, 64  # plain passes lost before a pause; its rounds, twice as many each time
+    GUESS = 0.2  # plain rounds that the first pass counts for, whatever its width
+    OUTLIER = (
+        3.0  # times what is usual: the most that a draft or a pass is taken to cost, as others use the machine too
+    )
 
     def __init__(self, most: int, cost: Callable[[int], float]) -> None:
         super().__init__(most)
@@ -99,9 +106,10 @@ class Measured(Constant):
         self._expected = [self.PRIOR, self.PRIOR]  # of lookups, and of drafts that a model scored
         self._accepted = [self.PRIOR, self.PRIOR]
         self._tokens = self._passes = 1.0  # their ratio is R
-        self._target_s = self._costs = self._draft_s = self._levels = 0.0
+        self._plain_s = self._plains = self._draft_s = self._levels = 0.0
+        self._wide, self._expected_wide = self.PRIOR, self.PRIOR  # what wide passes cost beyond a plain one
         self._balance, self._pause, self._waits = 0.0, self.REST, 0
-        self._unread, self._rested = 2, False
+        self._prefilled, self._rested = False, True
         self._set_threshold()
 
     def worth(self, draft: Draft) -> Draft:
@@ -113,15 +121,15 @@ class Measured(Constant):
             chances.append(chances[parent + 1] * min(1.0, trust * q))
         best = sorted(range(len(draft.ids)), key=lambda i: -chances[i + 1])  # each comes after its parent
         rate = self._rate
-        kept = worthwhile((chances[i + 1] for i in best), lambda tokens: rate * self._cost(tokens))
+        kept = worthwhile((chances[i + 1] for i in best), lambda tokens: rate * self._price(tokens))
         return draft.only(sorted(best[:kept]))
 
     def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
-        if self._unread:  # the times of these rounds include the target's and the drafter's pass over the prompt
-            self._unread -= 1
+        if not self._prefilled:  # the time of the first round is that of the prompt
+            self._prefilled = True
             return
-        cost = self._cost(len(draft.ids) + 1)
-        self._target_s, self._costs = self.KEEP * self._target_s + target_s, self.KEEP * self._costs + cost
+        self._measure(len(draft.ids) + 1, target_s)
+        cost = self._price(len(draft.ids) + 1)
         self._learn(draft, path)
         if self.tokens:
             spent = self._drafting(draft, draft_s)
@@ -148,10 +156,32 @@ class Measured(Constant):
         for sums, new in (self._expected, sum(judged)), (self._accepted, len(path)):
             sums[kind] = self.KEEP * sums[kind] + (1 - self.KEEP) * self.PRIOR + new
 
+    def _measure(self, tokens: int, target_s: float) -> None:
+        """Learns from the time of a pass over so many tokens."""
+        expected = self._cost(tokens)
+        if not self._plains:  # a guess, until there is a plain round
+            self._plain_s, self._plains = self.GUESS * target_s / expected, self.GUESS
+        usual_s = self._plain_s / self._plains
+        cost = min(target_s / usual_s, self.OUTLIER * expected)
+        if tokens == 1:
+            self._plain_s, self._plains = self.KEEP * self._plain_s + cost * usual_s, self.KEEP * self._plains + 1
+        else:
+            self._wide = self.KEEP * self._wide + cost - 1
+            self._expected_wide = self.KEEP * self._expected_wide + expected - 1
+
+    def _price(self, tokens: int) -> float:
+        """Returns the cost of a pass over so many tokens in plain passes, as this run has seen it."""
+        return 1 + self._steep * (self._cost(tokens) - 1)
+
+    @property
+    def _steep(self) -> float:
+        return min(max(self._wide / max(self._expected_wide, 0.1), 0.5), self.OUTLIER)
+
     def _drafting(self, draft: Draft, draft_s: float) -> float:
-        """Returns the cost of a draft in plain passes. The first after a pause also reads the text of the pause."""
+        """Returns the cost of a draft in plain passes. The first, and that after a pause, also reads the text."""
         if not self._rested:
-            self._draft_s = self.KEEP * self._draft_s + draft_s
+            usual_s = self._draft_s / self._levels * (draft.depth + 1) if self._levels else draft_s
+            self._draft_s = self.KEEP * self._draft_s + min(draft_s, self.OUTLIER * usual_s)
             self._levels = self.KEEP * self._levels + draft.depth + 1
         self._rested = False
         return self._level * (draft.depth + 1)
@@ -159,7 +189,7 @@ class Measured(Constant):
     @property
     def _level(self) -> float:
         """The cost of one more level of a draft, in plain passes."""
-        return self._draft_s / self._levels * self._costs / self._target_s if self._levels else 0.0
+        return self._draft_s / self._levels * self._plains / self._plain_s if self._levels else 0.0
 
     @property
     def _rate(self) -> float:
@@ -172,7 +202,8 @@ class Measured(Constant):
 
     def _set_threshold(self) -> None:
         trust = self._accepted[True] / self._expected[True]
-        self.stop_below = min(MOST_SURE, self._rate * (self._step + self._level) / max(trust, MOST_SURE / 10))
+        step = self._steep * self._step + self._level
+        self.stop_below = min(MOST_SURE, self._rate * step / max(trust, MOST_SURE / 10))
 
 
 MOST_SURE = 0.9  # the highest threshold: a surer drafter is hardly ever wrong

@@ -55,10 +55,19 @@ def chain(*q: float, scored: bool = True) -> Draft:
     return Draft(ids, q, candidates=[torch.zeros(1)] * len(q) if scored else None)
 
 
-def ran(rounds: int, chance: float, step: float, draft_cost: float, most: int = 8, q: float | None = None) -> float:
+def ran(
+    rounds: int,
+    chance: float,
+    step: float,
+    draft_cost: float,
+    most: int = 8,
+    q: float | None = None,
+    measured: float | None = None,
+) -> float:
     """Simulates a lane whose tokens are accepted with this chance, and returns its tokens for each plain pass. `step`:
-    the cost of a further token in a pass; `draft_cost`: of one level. `q`: what the drafter says that the chance is."""
-    lookahead = Measured(most, lambda tokens: 1 + step * (tokens - 1))
+    the cost of a further token in a pass, and what was `measured` for it; `draft_cost`: of one level. `q`: what the
+    drafter says that the chance is."""
+    lookahead = Measured(most, lambda tokens: 1 + (step if measured is None else measured) * (tokens - 1))
     rng, tokens, spent = random.Random(0), 0, 0.0
     for _ in range(rounds):
         own = chance if q is None else q
@@ -87,6 +96,10 @@ def test_a_drafter_that_is_never_right_costs_little(q, least):
     """Whether it is as unsure as it should be, or says that it is sure."""
     speed = ran(128, 0.0, 0.2, 0.02, q=q)
     assert speed > least
+
+
+def test_passes_that_cost_more_than_was_measured_at_load_are_found_out():
+    assert ran(300, 0.3, 0.4, 0.05, measured=0.05) > 0.9
 
 
 def test_a_drafter_that_says_too_much_is_believed_less_and_less():
