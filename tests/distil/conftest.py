@@ -38,5 +38,5 @@ def work(target, tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collect, "TEXT_CHARACTERS", (600,))
-        write_answers(target, folder, tokens=3_000, batch=32, seed=0)
+        write_answers(target, folder, tokens=3_000, batch=11, seed=0)
     return folder

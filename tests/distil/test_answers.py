@@ -108,7 +108,7 @@ def test_every_template_can_be_filled_and_ends_with_the_user():
 
 
 def test_passages_are_worked_on(target, tmp_path):
-    collect.collect(target, tmp_path, tokens=1, batch=60, max_new_tokens=2, passages=["The zeppelin waits. " * 5])
+    collect.collect(target, tmp_path, tokens=1, batch=20, max_new_tokens=2, passages=["The zeppelin waits. " * 5])
     texts = [
         target.tokenizer.decode(answer.ids) for path in collect.shards(tmp_path) for answer in collect.read(path, (-1,))
     ]

@@ -19,7 +19,7 @@ from playground_distil.train import Plan
 PLAN = Plan(tokens=512, batch=256, learning_rate=5e-3, evaluations=2)
 
 
-def answered(deep, folder, tokens, batch=32):
+def answered(deep, folder, tokens, batch=11):
     from playground_distil import collect
 
     with pytest.MonkeyPatch.context() as patch:
@@ -30,7 +30,7 @@ def answered(deep, folder, tokens, batch=32):
 
 @pytest.fixture(scope="module")
 def answers(deep, tmp_path_factory):
-    return answered(deep, tmp_path_factory.mktemp("deep-work"), 500, batch=4)
+    return answered(deep, tmp_path_factory.mktemp("deep-work"), 500, batch=2)
 
 
 @pytest.fixture(scope="module")
