@@ -50,4 +50,4 @@ def _run(found: dict[str, Record], name: str) -> str:
         raise PlaygroundError(f"The run behind {name} is not here.")
     it = report.of(summarised(result))
     head = f'<p><a href="{RECORDS_PAGE}">All records</a></p><h2>{escape(it.title)}</h2><p>{escape(it.setting)}</p>'
-    return head + panels.findings(it.findings) + panels.tables([*it.tables, *it.folded])
+    return f'{head}{panels.findings(it.findings)}<div id="tables">{panels.tables([*it.tables, *it.folded])}</div>'

@@ -348,13 +348,14 @@ def test_a_drafter_made_for_answers_without_thinking_is_named(target, head, tmp_
     assert fractions == sorted(fractions)
 
 
-def test_stopping_it_while_it_scores_is_no_failure(target, head):
+def test_stopping_it_while_it_scores_is_no_failure(target, head, tmp_path):
     """A run whose work ends by itself was stopped; one that raises has failed."""
     pair = paired(target, head, "eagle3")
     work = KIND.work(ASKED, Decoders.of(pair))[0]
     watch = Watch(emit=lambda event: watch.stop() if "Scoring" in getattr(event, "label", "") else None)
+    work = replace(work, record=str(tmp_path / "journal.jsonl"))
     work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, watch)
-    assert watch.stopped()
+    assert watch.stopped() and work.so_far() is None
 
 
 def trained(target, folder, kind):

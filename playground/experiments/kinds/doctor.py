@@ -70,6 +70,9 @@ class Doctor(OfPrompts):
         assert self.pair, "of a pair alone"
         return examine(answered, self.pair, self.lanes[0], backend, watch)
 
+    def so_far(self) -> None:
+        """None: the diagnosis is made at the end, of all answers."""
+
 
 def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend, watch: Watch) -> Diagnosis:
     """Returns the diagnosis of a drafter by the target's answers, of which those with other template arguments than the
