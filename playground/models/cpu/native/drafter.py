@@ -116,10 +116,7 @@ class NativeBlock:
     def __init__(self, network: Any, found: Engine) -> None:
         base, config = network.base, network.config
         self.engine, self.network = found, network
-        self._matrices = [
-            (_joined(_projections(layer)), _joined([layer.mlp.gate_proj, layer.mlp.up_proj]).in_turn())
-            for layer in base.layers
-        ]
+        self._matrices = [(_joined(_projections(layer)), _gate_up(layer.mlp)) for layer in base.layers]
         layers = [_layer(layer, *made) for layer, made in zip(base.layers, self._matrices, strict=True)]
         self._layers = (Layer * len(layers))(*layers)
         self.struct = Model(
@@ -156,6 +153,12 @@ def _projections(layer: Any) -> list[NativeLinear]:
 def _joined(layers: list[NativeLinear]) -> NativeLinear:
     groups, rows = torch.cat([layer.groups for layer in layers]), sum(layer.out_features for layer in layers)
     return NativeLinear(layers[0].kind, groups, rows, layers[0].in_features)
+
+
+def _gate_up(mlp: Any) -> NativeLinear:
+    both = _joined([mlp.gate_proj, mlp.up_proj]).in_turn()
+    assert both, "the halves are multiples of 32"
+    return both
 
 
 def _layer(layer: Any, query_key_value: NativeLinear, gate_up: NativeLinear) -> Layer:
