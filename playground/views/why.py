@@ -12,7 +12,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from playground import metrics, theory
-from playground.format import number, ratio
+from playground.format import number
 from playground.metrics import Equation, Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.asynchronous import Asynchronous
@@ -117,7 +117,7 @@ def overlapped(measured: Measured, found: Asynchronous) -> go.Figure:
     early = [(at - draft_s, draft_s) for (at, _), draft_s in zip(predicted, ahead, strict=True)]
     figure = charts.blank(
         "A second device that drafts, predicted",
-        f"grey: passes; hatched: drafting; {found.speedup:.2f}× predicted, {ratio(measured.speedup)} measured",
+        "grey: passes; hatched: drafting",
         "seconds",
         "",
     )
