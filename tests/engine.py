@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from gguf import GGML_QUANT_SIZES, quants
 from gguf import GGMLQuantizationType as Kind
-from gguf import quants
 from torch import nn
 from transformers import (
     LlamaConfig,
@@ -33,10 +34,12 @@ FAMILIES = {
 def small(family: str = "llama", head: int = 64, groups: int = 2, tied: bool = True, **more: object) -> PreTrainedModel:
     """A model in float32, with biases and norms that do something."""
     torch.manual_seed(0)
-    sizes = dict(vocab_size=300, hidden_size=128, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4)
+    sizes = (
+        dict(vocab_size=300, hidden_size=128, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4) | more
+    )
     others = dict(num_key_value_heads=groups, head_dim=head, max_position_embeddings=512, tie_word_embeddings=tied)
     config_of, model_of = FAMILIES[family]
-    model = model_of(config_of(**sizes, **others, **({"sliding_window": None} | more))).eval()
+    model = model_of(config_of(**({"sliding_window": None} | others | sizes | more))).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -44,16 +47,38 @@ def small(family: str = "llama", head: int = 64, groups: int = 2, tied: bool = T
     return model
 
 
+def blocks(kind: str, rows: int, columns: int, whole: np.ndarray | None = None) -> torch.Tensor:
+    """GGUF's blocks of a matrix; of a type that the gguf package does not quantise to, blocks of random numbers."""
+    if not kind.endswith("_K"):
+        whole = np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32) if whole is None else whole
+        stored = quants.quantize(whole, Kind[kind])
+    else:
+        _, size = GGML_QUANT_SIZES[Kind[kind]]
+        draw = np.random.default_rng(rows + columns)
+        stored = draw.integers(256, size=(rows, columns // 256, size), dtype=np.uint8)
+        scales = (draw.uniform(0.5, 1.5, size=(rows, columns // 256, 1)) * np.array(SCALES[kind])).astype(np.float16)
+        at = slice(-2, None) if kind == "Q6_K" else slice(0, 4)
+        stored[..., at] = scales.view(np.uint8)
+    return torch.from_numpy(stored).view(rows, -1, GGML_QUANT_SIZES[Kind[kind]][1])
+
+
+SCALES = {"Q4_K": (8e-5, 6e-4), "Q5_K": (4e-5, 6e-4), "Q6_K": (1.5e-5,)}  # of weights of about 0.02
+MIXED = {"q_proj": "Q4_K", "k_proj": "Q4_K", "v_proj": "Q6_K", "down_proj": "Q6_K", "lm_head": "Q6_K"}  # of Q4_K_M
+WIDE = dict(hidden_size=256, intermediate_size=256)  # columns that types of 256 take
+
+
 def stored(model: PreTrainedModel, kind: str) -> PreTrainedModel:
-    """Stores the weights of a model as a checkpoint of that kind has them, and packs it: Q4_0, Q4_1, bfloat16 or
-    float16."""
-    if kind.startswith("Q4"):
-        for name, layer in list(model.model.layers.named_modules()):
-            if type(layer) is nn.Linear:
-                rows = quants.quantize(layer.weight.detach().numpy(), Kind[kind])
-                blocks = torch.from_numpy(rows).unflatten(1, (layer.in_features // 32, -1))
-                parent, _, last = name.rpartition(".")
-                setattr(model.model.layers.get_submodule(parent), last, BlockLinear(blocks, layer.bias))
+    """Stores the weights of a model as a checkpoint of that kind has them, and packs it: one of GGUF's types, Q4_K_M,
+    which mixes them, bfloat16 or float16."""
+    if kind.startswith("Q"):
+        for name, layer in list(model.named_modules()):
+            parent, _, last = name.rpartition(".")
+            of = MIXED.get(last, "Q4_K") if kind == "Q4_K_M" else kind
+            if type(layer) is nn.Linear and (last != "lm_head" or kind == "Q4_K_M"):
+                matrix = layer.weight.detach()
+                rows = blocks(of, *matrix.shape, matrix.numpy())
+                held = matrix if last == "lm_head" else None
+                setattr(model.get_submodule(parent), last, BlockLinear(rows, layer.bias, held))
     else:
         model = model.to(getattr(torch, kind))
     pack(model)

@@ -8,9 +8,9 @@ rotates queries and keys together, and a norm is one kernel.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import torch
@@ -203,25 +203,35 @@ class Beside(nn.Module):
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()
-        self.layers = layers
+        self.layers: Any = layers
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([layer(x) for layer in self.layers], dim=-1)
 
-    def joined(self) -> nn.Module | None:
-        """Returns one layer in place of all; None if they are stored in different ways."""
-        first = self.layers[0]
-        bias = None if first.bias is None else torch.cat([layer.bias.detach() for layer in self.layers])
-        if all(type(layer) is nn.Linear for layer in self.layers):
-            weight = torch.cat([layer.weight.detach() for layer in self.layers])
-            one = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-            one.weight = nn.Parameter(weight, requires_grad=False)
-            if bias is not None:
-                one.bias = nn.Parameter(bias, requires_grad=False)
-            return one
-        if all(isinstance(layer, BlockLinear) and layer.kind == first.kind for layer in self.layers):
-            return BlockLinear(torch.cat([layer.blocks for layer in self.layers]), bias)
-        return None
+    def joined(self) -> list[nn.Module]:
+        """Returns layers in place of all: one in place of those that follow each other, stored in the same way."""
+        return [_joined(list(layers)) for _, layers in groupby(self.layers, _stored)]
+
+
+def _stored(layer: nn.Module) -> object:
+    """Returns how a layer is stored; one of an unknown class in a way of its own."""
+    return layer.kind if isinstance(layer, BlockLinear) else type(layer) if type(layer) is nn.Linear else layer
+
+
+def _joined(layers: Sequence[Any]) -> nn.Module:
+    """Returns one layer in place of several that are stored in the same way."""
+    first: nn.Module = layers[0]
+    if len(layers) == 1:
+        return first
+    bias = None if layers[0].bias is None else torch.cat([layer.bias.detach() for layer in layers])
+    if isinstance(layers[0], BlockLinear):
+        return BlockLinear(torch.cat([layer.blocks for layer in layers]), bias)
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    one = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    one.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        one.bias = nn.Parameter(bias, requires_grad=False)
+    return one
 
 
 def fused_norm(module: Any, norm: type[Norm]) -> Norm:
@@ -256,7 +266,7 @@ def fuse_and_join(network: nn.Module, device: torch.device) -> None:
     for layer in network.modules():
         if isinstance(layer, FusedLayer):
             for name in [name for name, part in layer.named_children() if isinstance(part, Beside)]:
-                setattr(layer, name, getattr(layer, name).joined())
+                setattr(layer, name, *getattr(layer, name).joined())
     torch.cuda.empty_cache()  # joined weights seldom fit into the gaps that the loaded ones left
 
 

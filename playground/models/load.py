@@ -32,7 +32,7 @@ from transformers.utils.logging import disable_progress_bar
 from playground.errors import PlaygroundError, check, install_hint
 from playground.format import gigabytes
 from playground.models.attention import attend_by_groups
-from playground.models.cpu.int4 import has_blocks, has_int4, put_blocks
+from playground.models.cpu.int4 import bits_of, has_blocks, put_blocks
 from playground.models.cpu.native.library import engine
 from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack, worth_packing
@@ -267,8 +267,8 @@ def _load(
             "rolled back here. Choose a model with attention layers."
         )
     origin = weights.origin
-    if has_int4(model):
-        origin = f"{origin.removesuffix(starter.DEQUANTISED)}, linear layers in its blocks of 4 bits"
+    if stored := bits_of(model):
+        origin = f"{origin.removesuffix(starter.DEQUANTISED)}, linear layers in its blocks of {stored} bits"
     if adapter:
         origin = f"{origin}, with the adapter {Path(adapter).name} merged"
     return LoadedModel(model, tokenizer, weights.name, origin)
@@ -331,10 +331,10 @@ def read(
             else:
                 model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
     if packs:
-        if bits == 4 and not has_int4(model):
+        if bits == 4 and bits_of(model) != 4:
             raise PlaygroundError(
-                f"{weights.name} is GGUF, but not of the types Q4_0 or Q4_1, whose weights are computed with as they "
-                "are. Choose the dtype auto."
+                f"{weights.name} is GGUF, but not of the types Q4_0 or Q4_1{', or Q4_K' if engine() else ''}, whose "
+                "weights are computed with as they are. Choose the dtype auto."
             )
         for config in (model.config, model.config.get_text_config(decoder=True)):
             config.dtype = model.dtype  # transformers loads MTP layers in this dtype

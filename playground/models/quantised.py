@@ -18,8 +18,8 @@ from transformers.utils import is_bitsandbytes_available
 from transformers.utils.quantization_config import QuantizationMethod
 
 from playground.errors import PlaygroundError, install_hint
-from playground.models.cpu.int4 import has_int4
-from playground.models.cpu.native.layers import has_kind
+from playground.models.cpu.int4 import bits_of
+from playground.models.cpu.native.layers import main_kind
 from playground.models.cpu.native.library import BFLOAT16, engine, wide
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
@@ -115,9 +115,9 @@ def precision(model: PreTrainedModel) -> str:
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
-        if has_int4(model):
-            return f"int4 weights, int{16 if wide() else 8} activations" if engine() else "int4 weights, bfloat16"
-        stored = "bfloat16" if has_kind(model, BFLOAT16) else "float16"
+        if bits := bits_of(model):
+            return f"int{bits} weights, " + (f"int{16 if wide() else 8} activations" if engine() else "bfloat16")
+        stored = "bfloat16" if main_kind(model) == BFLOAT16 else "float16"
         return f"{stored} weights, {dtype}" if is_packed(model) else dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"

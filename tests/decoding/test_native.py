@@ -30,11 +30,17 @@ from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.mtp import MtpLayer, one_layer
 from tests.decoding.fakes import GREEDY, NumberTokenizer
 from tests.decoding.real import ids_of
-from tests.engine import FAMILIES, small, stored
+from tests.engine import FAMILIES, WIDE, small, stored
 from tests.selection import selected
 
 pytestmark = pytest.mark.skipif(engine() is None, reason="the engine does not run here")
-KINDS = ("Q4_0", "Q4_1", "bfloat16", "float16")
+TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M")
+KINDS = (*TYPES, "bfloat16", "float16")
+PACKED = ("Q4_1", "Q5_1", "Q8_0", "Q5_K", "Q4_K_M", "bfloat16")  # one of each layout
+
+
+def sizes_for(kind: str) -> dict[str, int]:
+    return WIDE if "_K" in kind else {}
 
 
 def runner_of(model, found=None) -> NativeRunner:
@@ -45,10 +51,12 @@ def runner_of(model, found=None) -> NativeRunner:
     return NativeRunner(model, native)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    selected(product(FAMILIES, KINDS), [(list(FAMILIES)[i % len(FAMILIES)], kind) for i, kind in enumerate(KINDS)]),
+)
 def test_the_logits_are_those_of_the_weights_in_float32(family, kind):
-    model = stored(small(family), kind)
+    model = stored(small(family, **sizes_for(kind)), kind)
     ids = random.Random(1).choices(range(300), k=40)
     expected, seen = EagerRunner(model).forward(ids, keep=40), runner_of(model).forward(ids, keep=40)
     torch.testing.assert_close(seen, expected, rtol=0, atol=1e-4)
@@ -65,7 +73,7 @@ def test_heads_of_any_width_and_number(head, groups, tied):
 
 @pytest.fixture(scope="module")
 def models():
-    return {kind: stored(small("qwen3"), kind) for kind in ("Q4_1", "bfloat16")}
+    return {kind: stored(small("qwen3", **sizes_for(kind)), kind) for kind in PACKED}
 
 
 class OneByOne:
@@ -89,7 +97,7 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def known():
     """What each kind of weights gives by texts, which all tests of this file share."""
-    return {"Q4_1": {}, "bfloat16": {}}
+    return {kind: {} for kind in PACKED}
 
 
 ENGINES = [each.name for each in engines()] if engine() else []
@@ -98,11 +106,14 @@ ENGINES = [each.name for each in engines()] if engine() else []
 @pytest.mark.parametrize(
     ("kind", "name", "threads"),
     selected(
-        product(("Q4_1", "bfloat16"), ENGINES, (1, 2)),
-        [*(("Q4_1", name, 1 + i % 2) for i, name in enumerate(ENGINES)),
-         *(("bfloat16", name, 2 - i % 2) for i, name in enumerate(ENGINES))],
+        product(PACKED, ENGINES, (1, 2)),
+        [
+            (kind, name, 1 + (i + j) % 2)
+            for i, name in enumerate(ENGINES)
+            for j, kind in enumerate(("Q4_1", "bfloat16", PACKED[1:-1][i % 4]))
+        ],
     ),
-)  # fmt: skip
+)
 def test_a_token_has_the_same_bits_in_any_pass_over_any_tree_after_any_roll_back(models, known, kind, name, threads):
     """All instruction sets equal plain C, and so each other."""
     one_by_one = OneByOne(runner_of(models[kind]), known[kind])
@@ -273,7 +284,7 @@ def test_a_draft_in_one_call_is_that_of_torch(models, kind, way, monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["chain", "tree", "eagle3", "lookup"])
-@pytest.mark.parametrize("kind", ["Q4_1", "bfloat16"])
+@pytest.mark.parametrize("kind", ["Q4_1", "Q4_K_M", "bfloat16"])
 def test_greedy_texts_are_the_same_in_every_format_whatever_is_drafted(models, kind, way):
     model, prompt = models[kind], random.Random(4).choices(range(300), k=20)
 

@@ -178,10 +178,10 @@ def test_weights_are_joined_layer_by_layer(monkeypatch):
 
     def watched(self):
         nonlocal most
-        one = join(self)
+        [one] = join(self)
         alive.add(one.weight)
         most = max(most, sizes(alive))
-        return one
+        return [one]
 
     monkeypatch.setattr(Beside, "joined", watched)
     gc.disable()  # nothing may wait for it
@@ -229,8 +229,10 @@ def test_a_captured_pass_launches_no_more_kernels_than_its_budget(name, monkeypa
 
 def test_layers_that_are_stored_in_different_ways_stay_beside_each_other():
     whole, blocks = nn.Linear(64, 16, bias=False), torch.zeros(16, 2, 20, dtype=torch.uint8)
-    assert Beside(whole, BlockLinear(blocks, None)).joined() is None
-    assert Beside(BlockLinear(blocks[..., :18], None), BlockLinear(blocks, None)).joined() is None
-    assert Beside(whole, nn.Linear(64, 8, bias=False)).joined().weight.shape == (24, 64)
+    assert len(Beside(whole, BlockLinear(blocks, None)).joined()) == 2
+    of_two = Beside(BlockLinear(blocks[..., :18], None), BlockLinear(blocks, None), BlockLinear(blocks, None)).joined()
+    assert [part.out_features for part in of_two] == [16, 32]
+    (one,) = Beside(whole, nn.Linear(64, 8, bias=False)).joined()
+    assert one.weight.shape == (24, 64)
     x = torch.randn(2, 64)
     assert torch.equal(Beside(whole, whole)(x), torch.cat([whole(x), whole(x)], dim=-1))

@@ -1,8 +1,7 @@
-"""Linear layers of four bits, read from GGUF files (Q4_0, Q4_1), which a CPU multiplies without unpacking them.
+"""Linear layers of four to eight bits, read from GGUF files, which a CPU multiplies without unpacking them.
 
-A row consists of blocks of 32 weights: a scale d in float16, in Q4_1 a minimum m in float16, then 16 bytes, with weight
-i in the lower half of byte i and weight i + 16 in the upper half. A weight is d (q - 8) in Q4_0 and d q + m in Q4_1,
-with q from 0 to 15.
+The CPU engine multiplies all types of `native.blocks`. Without it torch does Q4_0 and Q4_1, whose blocks have 32
+weights with a scale and a minimum in float16; layers of other types are dequantised.
 
 The kernel is torch's own. It takes weights in groups of 32, each with a scale and a zero point, like GGUF's blocks, so
 nothing is quantised a second time. Inputs, scales and outputs are bfloat16, sums float32; torch's kernel for float32
@@ -20,13 +19,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.models.cpu.native.layers import has_kind
-from playground.models.cpu.native.library import FOUR, engine
+from playground.models.cpu.native.blocks import BITS, COLUMNS, parts_of
+from playground.models.cpu.native.layers import main_kind
+from playground.models.cpu.native.library import engine
 from playground.models.fetch.files import ModelFiles
 
 GROUP = 32  # weights in a block
 ROWS = 16  # the kernel takes matrices whose number of rows is a multiple of this
 SAVED = Path("4-bit", "blocks.safetensors")  # in a folder whose safetensors were converted from GGUF
+EMBEDDING = "token_embd.weight"  # which is the head, too, where a file has no other
+TYPES, NATIVE_TYPES = ("Q4_0", "Q4_1"), ("Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")  # torch's, more of the engine
 INTERLEAVED = {"llama": True, "qwen2": False, "qwen3": False}  # whether llama.cpp reorders the rows of q_proj, k_proj
 
 
@@ -34,54 +36,60 @@ class BlockLinear(nn.Module):
     """A linear layer's weights in their stored form, before they are packed.
 
     Attributes:
-        blocks: (out, in / 32, bytes of a block), uint8.
+        blocks: (out, blocks of a row, bytes of a block), uint8.
         bias: (out,) or None.
+        matrix: of a head the weights, (out, in), which drafters read.
     """
 
     blocks: Tensor
     bias: Tensor | None
+    matrix: Tensor | None
 
-    def __init__(self, blocks: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, blocks: Tensor, bias: Tensor | None, matrix: Tensor | None = None) -> None:
         super().__init__()
-        self.in_features, self.out_features = GROUP * blocks.shape[1], blocks.shape[0]
-        self.blocks, self.bias = blocks, bias
+        self.in_features, self.out_features = COLUMNS[blocks.shape[2]] * blocks.shape[1], blocks.shape[0]
+        self.blocks, self.bias, self.matrix = blocks, bias, matrix
 
     @property
     def kind(self) -> int:
-        """The number of bytes in a block, which distinguishes Q4_0 from Q4_1."""
+        """The number of bytes in a block, which distinguishes GGUF's types."""
         return self.blocks.shape[2]
 
     def decoded(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns q (out, in), uint8, and scale and zero (out, in / 32), float32: a weight is scale (q - 8) + zero."""
-        nibbles = self.blocks[..., -GROUP // 2 :]
-        halves = self.blocks[..., : -GROUP // 2].contiguous().view(torch.half).float()
-        q = torch.cat([nibbles & 15, nibbles >> 4], dim=-1).flatten(1)
-        scale = halves[..., 0]
-        return q, scale, halves[..., 1] + 8 * scale if halves.shape[-1] == 2 else torch.zeros_like(scale)
+        """Returns q (out, in), uint8, and scale and zero (out, in / 32), float32, of four bits: a weight is
+        scale (q - 8) + zero."""
+        numbers, _, q = parts_of(self.blocks)
+        scale, least = numbers.float().unbind(dim=2)
+        return q.flatten(1), scale, least + 8 * scale
 
 
 def has_blocks(weights: ModelFiles) -> bool:
-    """True where the files hold blocks of four bits, or may hold them."""
+    """True where the files hold blocks, or may hold them."""
     return weights.gguf is not None or (weights.folder / SAVED).is_file()
 
 
 def put_blocks(model: PreTrainedModel, weights: ModelFiles) -> None:
     """Replaces, in place, the linear layers that the files hold in blocks."""
     if weights.gguf:
-        blocks = read_gguf(weights.folder / weights.gguf, model)
+        blocks = read_gguf(weights.folder / weights.gguf, model, native=bool(engine()))
     else:
         blocks = load_file(weights.folder / SAVED)
     for name, stored in blocks.items():
         parent, _, last = name.rpartition(".")
         layer: Any = model.get_submodule(name)
         bias = None if layer.bias is None else layer.bias.detach()
-        setattr(model.get_submodule(parent), last, BlockLinear(stored, bias))
+        matrix = layer.weight.detach() if layer is model.get_output_embeddings() else None
+        setattr(model.get_submodule(parent), last, BlockLinear(stored, bias, matrix))
 
 
-def read_gguf(path: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    """Returns the blocks of the model's linear layers by the layer's name, (out, in / 32, bytes of a block); none for
-    architectures outside INTERLEAVED. The head is left out: drafters read its rows."""
-    from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFReader, get_tensor_name_map
+def read_gguf(path: Path, model: PreTrainedModel, native: bool = False) -> dict[str, Tensor]:
+    """Returns the blocks of the model's linear layers by the layer's name, (out, blocks of a row, bytes of a block);
+    none for architectures outside INTERLEAVED.
+
+    Args:
+        native: what the engine multiplies; otherwise what torch does, without the head, whose rows drafters read.
+    """
+    from gguf import GGML_QUANT_SIZES, MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
 
     reader, config = GGUFReader(path), model.config
     architecture = reader.fields["general.architecture"].contents()
@@ -90,14 +98,16 @@ def read_gguf(path: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     key = next(key for key, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = get_tensor_name_map(key, config.num_hidden_layers)
-    in_four_bits = (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1)
-    stored = {tensor.name: tensor.data for tensor in reader.tensors if tensor.tensor_type in in_four_bits}
+    types = (*TYPES, *NATIVE_TYPES) if native else TYPES
+    stored = {tensor.name: tensor for tensor in reader.tensors if tensor.tensor_type.name in types}
     found: dict[str, Tensor] = {}
     for name, module in model.named_modules():
-        data = stored.get(f"{names.get_name(name)}.weight")
-        linear = type(module) is nn.Linear and module is not model.get_output_embeddings()
-        if linear and data is not None and len(data) % ROWS == 0:
-            blocks = torch.from_numpy(data.copy()).unflatten(1, (module.in_features // GROUP, -1))
+        head = module is model.get_output_embeddings()
+        tensor = stored.get(f"{names.get_name(name)}.weight") or (stored.get(EMBEDDING) if head else None)
+        takes = type(module) is nn.Linear and (native or not (head or module.out_features % ROWS))
+        if takes and tensor is not None and len(tensor.data) == module.out_features:
+            _, size = GGML_QUANT_SIZES[tensor.tensor_type]
+            blocks = torch.from_numpy(tensor.data.copy()).unflatten(1, (-1, size))
             interleaved = heads.get(name.rpartition(".")[2]) if INTERLEAVED[architecture] else None
             found[name] = _by_halves(blocks, interleaved) if interleaved else blocks
     return found
@@ -138,5 +148,7 @@ def multiplies_blocks(device: torch.device) -> bool:
     return device.type == "cpu" and bool(engine() or fast)
 
 
-def has_int4(network: nn.Module) -> bool:
-    return has_kind(network, FOUR) or any(isinstance(module, Int4Linear) for module in network.modules())
+def bits_of(network: nn.Module) -> int | None:
+    """Returns the bits of the integers that most of a network's weights are stored in; None if it has 16 or more."""
+    torchs = any(isinstance(module, Int4Linear) for module in network.modules())
+    return 4 if torchs else BITS.get(main_kind(network))

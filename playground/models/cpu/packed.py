@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.models.cpu.int4 import BlockLinear, Int4Linear
-from playground.models.cpu.native.layers import NativeLinear, of_drafter, of_four_bits, of_linear
+from playground.models.cpu.native.layers import NativeLinear, of_blocks, of_drafter, of_linear
 from playground.models.cpu.native.library import engine
 from playground.models.fused import Beside, FusedLayer, Norm, fuse
 
@@ -146,10 +146,11 @@ def pack(network: nn.Module, drafts: bool = False) -> None:
                 return PackedLinear(layer, matrix)
             return of_drafter(layer) if drafts and matrix is None else of_linear(layer, matrix, layer in heads)
         if isinstance(layer, BlockLinear):
-            return of_four_bits(layer.blocks, layer.bias) if engine() else Int4Linear(layer)
+            matrix = None if layer.matrix is None else copy_of(layer.matrix)
+            return of_blocks(layer.blocks, layer.bias, matrix) if engine() else Int4Linear(layer)
         if isinstance(layer, Beside):
-            one = layer.joined()
-            return packed(one) if one else Beside(*map(packed, layer.layers))
+            layer.layers = nn.ModuleList(packed(part) for part in layer.joined())
+            return layer.layers[0] if len(layer.layers) == 1 else layer
         return layer
 
     def pack_in(parent: nn.Module) -> None:

@@ -1,12 +1,13 @@
-/* Runs passes of random weights with all engines that can run, and compares the bits with those of the last, plain C. */
+/* Runs passes of random weights with all engines that can run, and compares the bits with those of plain C. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "engine.h"
 
 const Engine *engine_at(int n);
+extern const Engine engine_plain;
 
-enum { WIDTH = 128, INNER = 160, HEADS = 4, GROUPS = 2, HEAD = 64, LAYERS = 2, VOCABULARY = 96, ROOM = 64, TOKENS = 11 };
+enum { WIDTH = 256, INNER = 256, HEADS = 4, GROUPS = 2, HEAD = 64, LAYERS = 2, VOCABULARY = 96, ROOM = 64, TOKENS = 11 };
 enum { BRANCHES = 6, BEFORE = 20, PARAMETERS = 1 << 20 };
 
 static uint32_t state = 1;
@@ -19,18 +20,16 @@ static float *numbers(int n, float around) {
     return x;
 }
 
-/* Random blocks whose scales are about 0.01 in float16. */
+/* Random blocks whose weights are small numbers. */
 static Matrix matrix(int kind, int rows, int columns) {
-    int scales = kind == FOUR ? 32 : kind == EIGHT ? 16 : 0;
-    int block = kind == FOUR ? FOUR_BYTES : kind == EIGHT ? EIGHT_BYTES : BLOCK * GROUP * 2;
-    int blocks = (rows + GROUP - 1) / GROUP * (columns / BLOCK);
-    uint8_t *data = malloc((size_t)blocks * block);
-    for (int b = 0; b < blocks; b++) {
-        uint8_t *p = data + (size_t)b * block;
-        for (int i = 0; i < block; i++) p[i] = (uint8_t)(draw() >> 16);
-        for (int i = 0; i < scales; i++) p[2 * i + 1] = (uint8_t)(0x20 | (i & 16 ? 0x80 : 0));
-        if (kind == BFLOAT16)
-            for (int i = 1; i < block; i += 2) p[i] = (uint8_t)(0x3c | (p[i] & 0x80));
+    Layout l = LAYOUTS[kind];
+    int unit = (int)unit_bytes(kind), units = (rows + GROUP - 1) / GROUP * (columns / l.columns);
+    int exponent = kind == BFLOAT16 ? 0x3c : l.bytes ? 0x10 : 0x20;
+    uint8_t *data = malloc((size_t)units * unit);
+    for (int u = 0; u < units; u++) {
+        uint8_t *p = data + (size_t)u * unit;
+        for (int i = 0; i < unit; i++) p[i] = (uint8_t)(draw() >> 16);
+        for (int i = 1; i < 2 * GROUP * l.numbers; i += 2) p[i] = (uint8_t)(exponent | (p[i] & 0x80));
     }
     return (Matrix){data, numbers(rows, 0), kind, rows, columns};
 }
@@ -40,18 +39,20 @@ int main(void) {
     Layer layers[LAYERS];
     for (int l = 0; l < LAYERS; l++)
         layers[l] = (Layer){ones, ones + WIDTH, ones + 2 * WIDTH, ones + 3 * WIDTH,
-                            matrix(l ? EIGHT : FOUR, (HEADS + 2 * GROUPS) * HEAD, WIDTH), matrix(FOUR, WIDTH, HEADS * HEAD),
+                            matrix(l ? EIGHT : FOUR_K, (HEADS + GROUPS) * HEAD, WIDTH),
+                            matrix(l ? FIVE : SIX_K, GROUPS * HEAD, WIDTH), matrix(l ? FIVE_K : FOUR, WIDTH, HEADS * HEAD),
                             matrix(l ? BFLOAT16 : FOUR, 2 * INNER, WIDTH), matrix(l ? BFLOAT16 : FOUR, WIDTH, INNER)};
     Model model = {WIDTH, INNER, HEADS, GROUPS, HEAD, LAYERS, VOCABULARY, 1, -1, 1e-5f, 0.125f, layers,
-                   numbers(VOCABULARY * WIDTH, 0), ones, matrix(EIGHT, VOCABULARY, WIDTH)};
+                   numbers(VOCABULARY * WIDTH, 0), ones, matrix(SIX_K, VOCABULARY, WIDTH)};
     int count = 0, differ = 0;
     while (engine_at(count)) count++;
+    count++;
     static float logits[8][TOKENS][VOCABULARY];
     static int32_t highest[8][TOKENS];
     float *angles = numbers(ROOM * HEAD, 0.5f);
     for (int wide = 0; wide < 2; wide++)
         for (int e = count - 1; e >= 0; e--) {
-            const Engine *engine = engine_at(e);
+            const Engine *engine = e == count - 1 ? &engine_plain : engine_at(e);
             int64_t entries = (int64_t)LAYERS * GROUPS * ROOM * HEAD;
             Cache cache = {calloc((size_t)entries, 4), calloc((size_t)entries, 4), angles, angles + ROOM * HEAD / 2, ROOM};
             int32_t ids[BEFORE], tree[BRANCHES] = {-1, -1, 0, 2, 1, 2};

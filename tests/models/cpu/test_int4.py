@@ -17,8 +17,17 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.models import device
 from playground.models.cpu import int4
-from playground.models.cpu.int4 import SAVED, BlockLinear, Int4Linear, multiplies_blocks, read_gguf
-from playground.models.cpu.native.layers import NativeLinear
+from playground.models.cpu.int4 import (
+    NATIVE_TYPES,
+    SAVED,
+    TYPES,
+    BlockLinear,
+    Int4Linear,
+    multiplies_blocks,
+    read_gguf,
+)
+from playground.models.cpu.native.layers import NativeLinear, of_blocks
+from playground.models.cpu.native.library import engine
 from playground.models.cpu.packed import PackedLinear
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import read
@@ -26,9 +35,11 @@ from playground.models.quantised import precision
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests import gguf
+from tests.engine import blocks as random_blocks
 
 CPU = torch.device("cpu")
 needs_kernel = pytest.mark.skipif(not multiplies_blocks(CPU), reason="torch multiplies four bits on x86 alone")
+needs_engine = pytest.mark.skipif(engine() is None, reason="the engine does not run here")
 KINDS = [Kind.Q4_0, Kind.Q4_1]
 
 
@@ -37,6 +48,15 @@ def blocks(kind: Kind, rows: int, columns: int) -> tuple[torch.Tensor, torch.Ten
     whole = np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32)
     stored = quants.quantize(whole, kind)
     return torch.from_numpy(stored).unflatten(1, (columns // 32, -1)), torch.from_numpy(quants.dequantize(stored, kind))
+
+
+@needs_engine
+@pytest.mark.parametrize("name", (*TYPES, *NATIVE_TYPES))
+@pytest.mark.parametrize("rows", [48, 37])
+def test_the_engine_multiplies_with_the_matrix_that_gguf_dequantises(name, rows):
+    stored, bias = random_blocks(name, rows, 512), torch.linspace(-3, 3, rows)
+    whole = torch.from_numpy(quants.dequantize(stored.flatten(1).numpy(), Kind[name]))
+    torch.testing.assert_close(of_blocks(stored, bias)(torch.eye(512)), whole.T + bias, rtol=1e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,10 +127,10 @@ def test_a_checkpoint_of_four_bits_is_computed_with_as_it_is(checkpoint, bits, c
     assert (seen - expected).abs().mean() < (0.03 if computes == "torch" else 1e-4) * expected.abs().mean()
 
 
-@needs_kernel
-def test_another_type_is_packed_and_int4_says_why_it_cannot_be(tmp_path):
+@needs_engine
+def test_a_type_of_other_bits_keeps_them_and_int4_says_why_it_cannot_be(tmp_path):
     gguf.write(tmp_path / "tiny.gguf", Kind.Q8_0, 300)
-    assert precision(from_gguf(tmp_path, 16, own=True)) == "float16 weights, float32"
+    assert precision(from_gguf(tmp_path, 16, own=True)) == "int8 weights, int16 activations"
     with pytest.raises(PlaygroundError, match="Q4_0"):
         from_gguf(tmp_path, 4, own=True)
 

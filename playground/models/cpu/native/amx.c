@@ -28,7 +28,7 @@ INLINE void amx_of_blocks(int n, int kind, const uint8_t *w, const Input *in, in
     enum { RING = 4, LINES = 2, SUMS = 5 };
     _Alignas(64) uint8_t lines[RING][8 * 64];
     _Alignas(64) int32_t sums[RING][WIDEST][2][16];
-    const int bytes = kind == FOUR ? FOUR_BYTES : EIGHT_BYTES, blocks = in->columns / BLOCK;
+    const int bytes = (int)unit_bytes(kind), blocks = in->columns / BLOCK;
     const int64_t slots = in->slots, first = first_of(in, token, blocks), second = first + blocks * slots - SLOTS;
     vf sum[WIDEST];
     UNROLL for (int t = 0; t < n; t++) sum[t] = all(0);
@@ -79,7 +79,7 @@ INLINE void amx_of_blocks(int n, int kind, const uint8_t *w, const Input *in, in
     UNROLL for (int t = 0; t < n; t++) store(out + t * stride, sum[t]);
 }
 
-/* As `tile`, for two tokens and more, of 16 bits: of 8, AVX-512 is as fast. Tokens that are not there are
+/* As `tile`, of FOUR and EIGHT and for two tokens and more, of 16 bits: of 8, AVX-512 is as fast. Tokens that are not there are
    computed too, from what lies there. */
 static int tile_with_amx(int kind, const uint8_t *w, const Input *in, int token, int n, float *out, int64_t stride) {
 #define OF_KIND(most) \

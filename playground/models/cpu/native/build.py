@@ -21,13 +21,13 @@ from playground.models.fetch.files import cache_folder
 
 FOLDER = Path(__file__).parent
 # Without -ffast-math and fused only where the source says so: a result has the same bits everywhere.
-FLAGS = ["-O2", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-g0", "-Wno-psabi"]
+FLAGS = ["-Os", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-g0", "-Wno-psabi"]
 FLAGS += ["-fno-asynchronous-unwind-tables", "-fno-stack-protector"]  # smaller, as without what the source does itself
 FLAGS += ["-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-unroll-loops"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
-X86 = {"avx512": AVX512, "avx2vnni": [*AVX2, "-mavxvnni"], "avx2": AVX2, "plain": ["-Os"]}
-ARM = {"dotprod": ["-mcpu=generic+dotprod"], "plain": ["-Os"]}
+X86 = {"avx512": AVX512, "avx2vnni": [*AVX2, "-mavxvnni"], "avx2": AVX2, "plain": []}
+ARM = {"dotprod": ["-mcpu=generic+dotprod"]}
 APPLE = {"plain": ["-mcpu=apple_m1"]}
 # The name of each library, zig's name of its target, and the engines in it with their flags.
 TARGETS: dict[str, tuple[str, dict[str, list[str]]]] = {
@@ -65,7 +65,7 @@ def build_all(into: Path) -> None:
             for path, flags in zip(objects, engines.values(), strict=False):
                 symbol = f"-DENGINE=engine_{Path(path).stem}"
                 _run([*cc, *FLAGS, *flags, symbol, "-c", "engine.c", "-o", path], caches)
-            only = ["-DONLY_NATIVE"] if len(engines) == 1 else []
+            only = ["-DONLY_NATIVE"] if engines is APPLE else []
             _run([*cc, *FLAGS, *only, "-c", "pool.c", "-o", objects[-1]], caches)
             apple = f"-Wl,-install_name,{name}"  # the default is the path, which the bytes would depend on
             end = [apple] if "macos" in target else ["-Wl,--build-id=none", "-lm", "-lpthread"]

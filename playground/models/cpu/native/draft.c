@@ -267,21 +267,16 @@ COLD void step(const Drafter *drafter, const Cache *cache, const Step *step, int
 
 /* Copies rows of a matrix behind those of another of its kind, which has room; the other's `rows` count them already. */
 COLD void take_rows(const Matrix *from, const int32_t *rows, int count, const Matrix *to) {
-    int blocks = from->columns / BLOCK, bytes = from->kind == FOUR ? FOUR_BYTES : EIGHT_BYTES;
+    Layout l = LAYOUTS[from->kind];
+    int units = from->columns / l.columns, counts[] = {l.numbers, l.bytes, l.lines}, sizes[] = {2, 1, 4};
+    int64_t group = units * unit_bytes(from->kind);
     for (int i = 0; i < count; i++) {
         int row = rows[i], at = to->rows - count + i;
-        if (from->kind >= BFLOAT16) {
-            const uint16_t *source = (const uint16_t *)from->data + (int64_t)(row / GROUP) * from->columns * GROUP + row % GROUP;
-            uint16_t *target = (uint16_t *)to->data + (int64_t)(at / GROUP) * from->columns * GROUP + at % GROUP;
-            for (int c = 0; c < from->columns; c++) target[c * GROUP] = source[c * GROUP];
-            continue;
-        }
-        for (int b = 0; b < blocks; b++) {
-            const uint8_t *source = from->data + ((int64_t)(row / GROUP) * blocks + b) * bytes;
-            uint8_t *target = (uint8_t *)to->data + ((int64_t)(at / GROUP) * blocks + b) * bytes;
-            int head = from->kind == FOUR ? 64 : 32;
-            for (int k = 0; k < head; k += 32) memcpy(target + k + 2 * (at % GROUP), source + k + 2 * (row % GROUP), 2);
-            for (int k = head; k < bytes; k += 64) memcpy(target + k + 4 * (at % GROUP), source + k + 4 * (row % GROUP), 4);
-        }
+        const uint8_t *source = from->data + row / GROUP * group;
+        uint8_t *target = (uint8_t *)to->data + at / GROUP * group;
+        for (int unit = 0; unit < units; unit++)
+            for (int part = 0; part < 3; part++)
+                for (int k = 0, size = sizes[part]; k < counts[part]; k++, source += GROUP * size, target += GROUP * size)
+                    memcpy(target + size * (at % GROUP), source + size * (row % GROUP), (size_t)size);
     }
 }

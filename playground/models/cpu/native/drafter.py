@@ -165,7 +165,8 @@ def _layer(layer: Any, query_key_value: NativeLinear, gate_up: NativeLinear) -> 
     attention = layer.self_attn
     norms = layer.input_layernorm, layer.post_attention_layernorm, attention.q_norm, attention.k_norm
     matrices = query_key_value, attention.o_proj, gate_up, layer.mlp.down_proj
-    return Layer(*(norm.weight.data_ptr() for norm in norms), *(each.matrix for each in matrices))
+    query_key_value, *others = (each.matrix for each in matrices)
+    return Layer(*(norm.weight.data_ptr() for norm in norms), query_key_value, Matrix(), *others)
 
 
 def _can_run_block(network: Any) -> bool:

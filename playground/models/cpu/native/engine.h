@@ -6,14 +6,30 @@
 #pragma once
 #include <stdint.h>
 
-/* How a matrix is stored, in groups of 16 rows, the last one padded. A block is 32 columns of a group.
-   FOUR:  16 scales and 16 minima in float16, then 4 x 64 bytes. Byte 4 r + k of row r in the u-th holds column 4 u + k
-          in its lower half and column 4 u + 16 + k in its upper half. A weight is scale q + minimum, q from 0 to 15.
-   EIGHT: 16 scales in float16, then 8 x 64 bytes, with column 4 u + k of row r at 4 r + k of the u-th. A weight is
+/* How a matrix is stored, in groups of 16 rows, the last one padded, each by units of so many columns: first numbers of
+   16 bits, then signed bytes, one of each row beside the others, then lines of 64 bytes, four of each row.
+
+   FOUR:  of 32 columns a scale and a minimum in float16, then 4 lines. Byte 4 r + k of row r in the u-th holds column
+          4 u + k in its lower half and column 4 u + 16 + k in its upper half. A weight is scale q + minimum.
+   FIVE:  a fifth line follows, whose bit u belongs to column 4 u + k: a fifth bit of q.
+   EIGHT: of 32 columns a scale, then 8 lines, with column 4 u + k of row r at 4 r + k of the u-th. A weight is
           scale (q - 128).
-   BFLOAT16, FLOAT16: for each column 16 weights. */
-enum { FOUR, EIGHT, BFLOAT16, FLOAT16 };
-enum { GROUP = 16, BLOCK = 32, FOUR_BYTES = 320, EIGHT_BYTES = 544 };
+   FOUR_K, FIVE_K: of 256 columns d and m in float16; of each 32 columns a byte s, then of each a byte t; then the lines
+          of each as above. A weight is d s q + m t.
+   SIX_K: of 256 columns d, and a number that is not used; of each 16 columns a byte s; then of each 32 columns 4 lines
+          as those of FOUR, and two whose bits 2 (u % 4) and on are the upper two of q: the first of u from 0 to 3, the
+          second of 4 to 7. A weight is d s (q - 32).
+   BFLOAT16, FLOAT16: of each column the weight. */
+enum { FOUR, FIVE, EIGHT, FOUR_K, FIVE_K, SIX_K, BFLOAT16, FLOAT16 };
+enum { GROUP = 16, BLOCK = 32 };
+typedef struct {
+    int columns, numbers, bytes, lines;
+} Layout;
+static const Layout LAYOUTS[] = {{32, 2, 0, 4},  {32, 2, 0, 5},   {32, 1, 0, 8}, {256, 2, 16, 32},
+                                 {256, 2, 16, 40}, {256, 2, 16, 48}, {1, 1, 0, 0}, {1, 1, 0, 0}};
+static inline int64_t unit_bytes(int kind) {
+    return GROUP * (2 * LAYOUTS[kind].numbers + LAYOUTS[kind].bytes + 4 * LAYOUTS[kind].lines);
+}
 
 typedef struct {
     const uint8_t *data;
@@ -24,7 +40,8 @@ typedef struct {
 typedef struct {
     const float *attention_norm, *mlp_norm; /* (width,) */
     const float *query_norm, *key_norm;     /* (head,), or NULL */
-    Matrix query_key_value, out;
+    Matrix query_key_value, value; /* `value`: its rows, if they are stored in another way than the others */
+    Matrix out;
     Matrix gate_up; /* 32 rows of gate, 32 rows of up, in turn */
     Matrix down;
 } Layer;

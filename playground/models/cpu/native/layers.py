@@ -1,20 +1,21 @@
 """Linear layers in the engine's layouts, which torch's networks and the engine's passes both use.
 
-A matrix is stored in blocks of four bits (GGUF's Q4_0 and Q4_1), in blocks of eight (Q8_0) or in 16 bits, which keep
-what was loaded: nothing is quantised that was not. Activations of blocks become integers of 16 bits, 32 to a scale, and
+A matrix is stored in blocks, as GGUF has them (`blocks`), or in 16 bits, which keep what was loaded: nothing is
+quantised that was not. Activations of blocks become integers of 16 bits, 32 to a scale, and
 the sums of their products with the weights are exact. So the output for a token does not depend on the other tokens.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from ctypes import byref
 
 import torch
 from torch import Tensor, nn
 
-from playground.models.cpu.native.library import BFLOAT16, EIGHT, FLOAT16, FOUR, Matrix, Threads, engine, wide
+from playground.models.cpu.native.blocks import BLOCK, COLUMNS, GROUP, KINDS, Parts, by_groups, pack, parts_of
+from playground.models.cpu.native.library import BFLOAT16, EIGHT, FLOAT16, Matrix, Threads, engine, wide
 
-GROUP, BLOCK = 16, 32
 ROWS = 256  # tokens that a layer multiplies at once, so that the inputs stay in the processor's cache
 
 
@@ -65,6 +66,10 @@ class NativeLinear(nn.Module):
         bias = None if self._bias is None else self._bias.data_ptr()
         return Matrix(self.groups.data_ptr(), bias, self.kind, self.out_features, self.in_features)
 
+    @property
+    def in_blocks(self) -> bool:
+        return self.kind < BFLOAT16
+
     def take(self, rows: Tensor, to: Matrix) -> None:
         """Copies rows, (rows,) int32, to the last rows of another matrix of the same format."""
         found = engine()
@@ -98,47 +103,29 @@ class NativeLinear(nn.Module):
         return out.view(*x.shape[:-1], self.out_features)
 
 
-def has_kind(network: nn.Module, kind: int) -> bool:
-    return any(isinstance(module, NativeLinear) and module.kind == kind for module in network.modules())
+def main_kind(network: nn.Module) -> int:
+    """Returns the kind that most of a network's weights are stored in; -1 if the engine computes none of its layers."""
+    weights: Counter[int] = Counter()
+    for module in network.modules():
+        if isinstance(module, NativeLinear):
+            weights[module.kind] += module.in_features * module.out_features
+    return max(weights, key=weights.__getitem__, default=-1)
 
 
-def _by_groups(rows: Tensor) -> Tensor:
-    """Returns (groups, 16, …) of (rows, …), padded with zeros."""
-    short = -len(rows) % GROUP
-    padded = torch.cat([rows, rows.new_zeros(short, *rows.shape[1:])]) if short else rows
-    return padded.unflatten(0, (-1, GROUP))
-
-
-def _quads(q: Tensor) -> Tensor:
-    """Returns (groups, blocks, 8, 16 rows, 4 columns) of (groups, 16, blocks, 32)."""
-    return q.unflatten(3, (8, 4)).permute(0, 2, 3, 1, 4)
-
-
-def _scales(values: Tensor) -> Tensor:
-    """Returns (groups, blocks, 32) bytes of (groups, 16, blocks) in float16."""
-    return values.half().transpose(1, 2).contiguous().view(torch.uint8)
-
-
-def of_four_bits(blocks: Tensor, bias: Tensor | None) -> NativeLinear:
-    """Packs GGUF's blocks of Q4_0 or Q4_1, (rows, columns / 32, bytes), uint8."""
-    rows, columns = len(blocks), BLOCK * blocks.shape[1]
-    groups = _by_groups(blocks)
-    numbers = groups[..., : -BLOCK // 2].contiguous().view(torch.half)
-    scale = numbers[..., 0]
-    least = numbers[..., 1] if numbers.shape[-1] == 2 else -8 * scale  # exact: a power of two
-    nibbles = groups[..., -BLOCK // 2 :]
-    quads = _quads(torch.cat([nibbles & 15, nibbles >> 4], dim=-1))
-    both = quads[:, :, :4] | quads[:, :, 4:] << 4
-    packed = torch.cat([_scales(scale), _scales(least), both.flatten(2)], dim=-1)
-    return NativeLinear(FOUR, packed.flatten(1), rows, columns, bias)
+def of_blocks(blocks: Tensor, bias: Tensor | None, matrix: Tensor | None = None) -> NativeLinear:
+    """Packs GGUF's blocks, (rows, units, bytes), uint8."""
+    kind, columns = KINDS[blocks.shape[2]], COLUMNS[blocks.shape[2]] * blocks.shape[1]
+    groups = torch.cat(
+        [pack(kind, parts_of(some)) for some in blocks.split(CHUNK)]
+    )  # packing takes several times the memory
+    return NativeLinear(kind, groups, len(blocks), columns, bias, matrix)
 
 
 def of_eight_bits(q: Tensor, scale: Tensor, bias: Tensor | None = None, matrix: Tensor | None = None) -> NativeLinear:
     """Packs integers, (rows, columns / 32, 32), int8, with scales, (rows, columns / 32), that float16 holds exactly."""
-    rows, columns = len(q), BLOCK * q.shape[1]
-    quads = _quads(_by_groups(q)).contiguous().view(torch.uint8) ^ 128
-    packed = torch.cat([_scales(_by_groups(scale)), quads.flatten(2)], dim=-1)
-    return NativeLinear(EIGHT, packed.flatten(1), rows, columns, bias, matrix)
+    unsigned = q.view(torch.uint8) ^ 128
+    groups = pack(EIGHT, Parts(scale.half()[..., None], unsigned[..., :0], unsigned))
+    return NativeLinear(EIGHT, groups, len(q), BLOCK * q.shape[1], bias, matrix)
 
 
 def of_linear(linear: nn.Linear, matrix: Tensor | None = None, head: bool = False) -> NativeLinear:
@@ -149,7 +136,7 @@ def of_linear(linear: nn.Linear, matrix: Tensor | None = None, head: bool = Fals
     if head and columns % BLOCK == 0 and (found := blocks_of(weight)):
         return of_eight_bits(*found, bias, matrix)
     kind, dtype = (BFLOAT16, torch.bfloat16) if weight.dtype == torch.bfloat16 else (FLOAT16, torch.float16)
-    groups = _by_groups(weight.to(dtype)).transpose(1, 2).contiguous().view(torch.uint8)
+    groups = by_groups(weight.to(dtype)).transpose(1, 2).contiguous().view(torch.uint8)
     return NativeLinear(kind, groups.flatten(1), rows, columns, bias, matrix)
 
 
@@ -172,7 +159,7 @@ def of_draft_head(linear: nn.Linear) -> NativeLinear:
     weight = linear.weight.detach()
     if weight.shape[1] % BLOCK:
         return of_linear(linear)
-    return of_four_bits(torch.cat([_four_bits(rows.float()) for rows in weight.split(CHUNK)]), None)
+    return of_blocks(torch.cat([_four_bits(rows.float()) for rows in weight.split(CHUNK)]), None)
 
 
 def _four_bits(weight: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from playground.models.cpu.native import build
 
 FOLDER = Path(__file__).parent
 TORCH, PLAIN = "torch", "plain C"  # plain C is the reference of the tests: slower than torch
-FOUR, EIGHT, BFLOAT16, FLOAT16 = range(4)  # the kinds of matrices; engine.h has their layouts
+FOUR, FIVE, EIGHT, FOUR_K, FIVE_K, SIX_K, BFLOAT16, FLOAT16 = range(8)  # kinds of matrices; engine.h has their layouts
 
 
 class Matrix(Structure):
@@ -37,7 +37,7 @@ class Matrix(Structure):
 class Layer(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
-        *((name, Matrix) for name in ("query_key_value", "out", "gate_up", "down")),
+        *((name, Matrix) for name in ("query_key_value", "value", "out", "gate_up", "down")),
     ]
 
 

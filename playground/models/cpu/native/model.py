@@ -19,8 +19,18 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from playground.models.cpu.native.layers import BLOCK, NativeLinear
-from playground.models.cpu.native.library import BFLOAT16, FLOAT16, Engine, Layer, Model, engine, why_torch, wide
-from playground.models.fused import FusedLayer
+from playground.models.cpu.native.library import (
+    BFLOAT16,
+    FLOAT16,
+    Engine,
+    Layer,
+    Matrix,
+    Model,
+    engine,
+    why_torch,
+    wide,
+)
+from playground.models.fused import Beside, FusedLayer
 
 MODELS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 ROPES = ("default", "linear", "llama3", "yarn")  # rotary embeddings whose angles depend on the position alone
@@ -82,8 +92,24 @@ def layer_of(layer: Any) -> Layer:
     norms = layer.before_attention.weight, layer.before_mlp.weight
     heads = (layer.of_heads.weight[0], layer.of_heads.weight[-1]) if layer.of_heads else ()
     pointers = [norm.data_ptr() for norm in (*norms, *heads)] + [None] * (2 - len(heads))
-    matrices = layer.query_key_value, layer.out, layer.gate_up, layer.down
-    return Layer(*pointers, *(each.matrix for each in matrices))
+    query_key_value, *others = (each.matrix for each in _parts(layer.query_key_value))
+    matrices = [layer.out.matrix, layer.gate_up.matrix, layer.down.matrix]
+    return Layer(*pointers, query_key_value, *(others or [Matrix()]), *matrices)
+
+
+def _parts(layer: nn.Module) -> list[Any]:
+    """Returns the layers of two formats that a layer may consist of."""
+    return list(layer.layers) if isinstance(layer, Beside) else [layer]
+
+
+def _shape(parts: Sequence[Any]) -> tuple[int, int] | None:
+    """Returns the shape of a layer's matrix; None if the engine does not multiply it, as of more than two formats, or
+    of blocks and 16 bits, whose inputs differ."""
+    if not all(isinstance(each, NativeLinear) for each in parts) or len(parts) > 2:
+        return None
+    if len({each.in_blocks for each in parts}) > 1:
+        return None
+    return sum(each.out_features for each in parts), parts[0].in_features
 
 
 def angles_of(decoder: Any, positions: int) -> tuple[Tensor, Tensor]:
@@ -153,7 +179,7 @@ def why_not_layers(config: Any, layers: Sequence[Any], read: int) -> str:
     for layer in layers:
         fused = isinstance(layer, FusedLayer)
         matrices = [layer.query_key_value, layer.out, layer.gate_up, layer.down] if fused else []
-        stored = [(each.out_features, each.in_features) for each in matrices if isinstance(each, NativeLinear)]
+        stored = [_shape(_parts(each)) for each in matrices]
         if stored != shapes or not matrices[2].halves or not isinstance(layer.activation, nn.SiLU | SiLUActivation):
             return "its layers are not of a kind that the engine has, or their matrices are stored in several formats"
         norms = layer.before_attention.weight, layer.before_mlp.weight

@@ -158,7 +158,9 @@ OUTLINE void run_layer(Work *w, const Layer *l, float *keys, float *values) {
     w->keys = keys;
     w->values = values;
     const Input *in = w->given ? w->given : normed_rows(w, l->attention_norm, &l->query_key_value, 0);
-    multiply(&l->query_key_value, m->wide, in, n, w->qkv, (m->heads + 2 * m->groups) * m->head, 0, threads);
+    int64_t row = (m->heads + 2 * m->groups) * m->head;
+    multiply(&l->query_key_value, m->wide, in, n, w->qkv, row, 0, threads);
+    if (l->value.rows) multiply(&l->value, m->wide, in, n, w->qkv + l->query_key_value.rows, row, 0, threads);
 
     /* By token and group. Of a single token each group attends to entries that its own thread has written. */
     if (n > 1) run_parallel(n > 2 ? threads : 1, units, keep_entries, w);

@@ -185,13 +185,9 @@ static int can_run(const Engine *engine) {
 }
 #else
 extern const Engine engine_dotprod;
-static const Engine *const engines[] = {&engine_dotprod, &engine_plain, NULL};
-#ifdef __linux__
+static const Engine *const engines[] = {&engine_dotprod, NULL};
 #include <sys/auxv.h>
-static int can_run(const Engine *engine) { return engine == &engine_plain || getauxval(AT_HWCAP) >> 20 & 1; }
-#else
-static int can_run(const Engine *engine) { return engine != NULL; } /* all of Apple's have the dot product */
-#endif
+static int can_run(const Engine *engine) { return engine && getauxval(AT_HWCAP) >> 20 & 1; }
 #endif
 
 /* The n-th engine that can run here; NULL after the last. */

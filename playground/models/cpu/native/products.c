@@ -16,6 +16,7 @@ typedef struct {
     int8_t *high_low;   /* (tokens / slots, blocks, slots, 2, 32) */
     float *scale, *sum; /* (tokens / slots, blocks, slots); the sum is that of a block's values */
     int32_t *whole;     /* 128 times the sum of a block's integers */
+    int32_t *first;     /* 32 times the sum of the first 16 */
     int columns, slots;
     int amx;            /* 1: products may use AMX (amx.c) */
 } Input;
@@ -38,6 +39,7 @@ static Input new_input(uint8_t **scratch, int64_t tokens, int columns) {
     in.scale = carve(scratch, blocks * 4);
     in.sum = carve(scratch, blocks * 4);
     in.whole = carve(scratch, blocks * 4);
+    in.first = carve(scratch, blocks * 4);
     return in;
 }
 
@@ -58,11 +60,12 @@ OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) 
     float most = most_of(top), bad = sum_of(no) ? NAN : 0;
     float limit = wide ? 32512.f : 127.f, inverse = most > 0 ? limit / most : 0; /* 32512 + 128 rounds to 127 */
     if (inverse > 3e38f) inverse = 0; /* of subnormal values */
-    vi sum = all_int(0);
+    vi sum = all_int(0), first = all_int(0);
     int8_t *high = in->high_low + block * 2 * BLOCK, *low = high + BLOCK;
     for (int i = 0; i < BLOCK; i += LANES) {
         vi q = bad == 0 ? nearest(load(x + i) * inverse) : all_int(0);
         sum += q;
+        if (i < BLOCK / 2) first = sum;
         vi upper = wide ? (q + 128) >> 8 : all_int(0);
         typedef int8_t narrow __attribute__((vector_size(LANES)));
         narrow h = __builtin_convertvector(upper, narrow), l = __builtin_convertvector(q - upper * 256, narrow);
@@ -72,6 +75,7 @@ OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) 
     int32_t whole = sum_of(sum);
     in->scale[block] = most / limit + bad;
     in->whole[block] = 128 * whole;
+    in->first[block] = 32 * sum_of(first);
     in->sum[block] = in->scale[block] * (float)whole;
 }
 
@@ -91,7 +95,7 @@ OUTLINE void put(const Input *in, int kind, int wide, int token, int column, con
    dot products for many: 16 a block and token of 16 bits, two a cycle at best, and five operations for the scales. `out`:
    (tokens, stride). */
 INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
-    const int bytes = kind == FOUR ? FOUR_BYTES : EIGHT_BYTES, blocks = in->columns / BLOCK, slots = in->slots;
+    const int bytes = (int)unit_bytes(kind), blocks = in->columns / BLOCK, slots = in->slots;
     const int beside = LANES == 16 ? n : 1; /* tokens whose dot products take turns, where registers suffice */
     for (int part = 0; part < PARTS; part++) {
         const uint8_t *scales = w + 2 * LANES * part, *quads = w + (kind == FOUR ? 64 : 32) + 4 * LANES * part;
@@ -113,21 +117,91 @@ INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, co
             vf scale = from_half(scales), least = kind == FOUR ? from_half(scales + 32) : all(0);
             const int8_t *high = in->high_low + at * 2 * BLOCK, *low = high + BLOCK;
             UNROLL for (int first = 0; first < n; first += beside) {
-                vi s[TILE];
-                UNROLL for (int t = first; t < first + beside; t++) s[t] = all_int(0);
+                vi s[TILE], upper[TILE];
+                UNROLL for (int t = first; t < first + beside; t++) s[t] = upper[t] = all_int(0);
                 if (wide) {
                     UNROLL for (int u = 0; u < 8; u++) UNROLL for (int t = first; t < first + beside; t++)
-                        s[t] = kind == FOUR ? dot(s[t], q[u], four_bytes(high + 64 * t + 4 * u)) : dot_wide(s[t], q[u], four_bytes(high + 64 * t + 4 * u));
-                    UNROLL for (int t = first; t < first + beside; t++) s[t] = s[t] << 8;
+                        upper[t] = kind == FOUR ? dot(upper[t], q[u], four_bytes(high + 64 * t + 4 * u)) : dot_wide(upper[t], q[u], four_bytes(high + 64 * t + 4 * u));
+                    UNROLL for (int t = first; t < first + beside; t++) upper[t] = upper[t] << 8;
+                    if (n > 2) UNROLL for (int t = first; t < first + beside; t++) s[t] = upper[t];
                 }
                 UNROLL for (int u = 0; u < 8; u++) UNROLL for (int t = first; t < first + beside; t++)
                     s[t] = kind == FOUR ? dot(s[t], q[u], four_bytes(low + 64 * t + 4 * u)) : dot_wide(s[t], q[u], four_bytes(low + 64 * t + 4 * u));
                 UNROLL for (int t = first; t < first + beside; t++) {
+                    if (n <= 2) s[t] += upper[t]; /* of few tokens, neither sum waits for the other */
                     if (kind == EIGHT) s[t] -= in->whole[at + t];
                     sum[t] = fused(scale * in->scale[at + t], __builtin_convertvector(s[t], vf), sum[t]);
                     if (kind == FOUR) sum[t] = fused(least, all(in->sum[at + t]), sum[t]);
                 }
             }
+        }
+        UNROLL for (int t = 0; t < n; t++) store(out + t * stride + LANES * part, sum[t]);
+    }
+}
+
+/* A block of another kind: the integers of the weights, their scale and minimum. SIX_K has two scales, each of half of
+   the columns. */
+typedef struct {
+    vb q[8];
+    vf scale[2], least;
+} Unpacked;
+
+OUTLINE void unpack(int kind, const uint8_t *w, int b, int part, Unpacked *k) {
+    const Layout l = LAYOUTS[kind];
+    const int of_256 = l.columns > BLOCK, at = of_256 ? b % 8 : 0, lines = of_256 ? l.lines / 8 : l.lines;
+    const uint8_t *unit = w + (of_256 ? b / 8 : b) * unit_bytes(kind), *numbers = unit + 2 * LANES * part;
+    const uint8_t *bytes = unit + GROUP * 2 * l.numbers, *quads = bytes + GROUP * l.bytes + 64 * lines * at + 4 * LANES * part;
+    bytes += LANES * part;
+    for (int u = 0; u < 4; u++) {
+        vb both = load_bytes(quads + 64 * u);
+        k->q[u] = both & 15;
+        k->q[u + 4] = both >> 4;
+    }
+    k->scale[0] = from_half(numbers);
+    if (kind == SIX_K) {
+        for (int u = 0; u < 8; u++) k->q[u] |= (load_bytes(quads + 256 + u / 4 * 64) >> 2 * (u % 4) & 3) << 4;
+        k->scale[1] = k->scale[0] * from_bytes(bytes + GROUP * (2 * at + 1));
+        k->scale[0] *= from_bytes(bytes + GROUP * 2 * at);
+        return;
+    }
+    if (kind != FOUR_K) {
+        vb bits = load_bytes(quads + 256);
+        for (int u = 0; u < 8; u++) k->q[u] |= (bits >> u & 1) << 4;
+    }
+    k->least = from_half(numbers + 2 * GROUP);
+    if (of_256) {
+        k->scale[0] *= from_bytes(bytes + GROUP * at);
+        k->least *= from_bytes(bytes + GROUP * (8 + at));
+    }
+}
+
+/* As `tile_of_blocks`, one copy for all other kinds, which is small rather than fast: of few tokens a third slower. */
+INLINE void tile_of_others(int n, int kind, const int wide, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
+    const int blocks = in->columns / BLOCK, bytes = (int)unit_bytes(kind) * BLOCK / LAYOUTS[kind].columns;
+    const int lines = kind == SIX_K ? 4 : 8; /* that have one scale */
+    for (int part = 0; part < PARTS; part++) {
+        int64_t at = first_of(in, token, blocks);
+        vf sum[TILE];
+        UNROLL for (int t = 0; t < n; t++) sum[t] = all(0);
+        for (int b = 0; b < blocks; b++, at += in->slots) {
+            for (int line = 0; line < bytes; line += 64) __builtin_prefetch(w + (int64_t)b * bytes + AHEAD + line);
+            Unpacked k;
+            unpack(kind, w, b, part, &k);
+            for (int begin = 0; begin < 8; begin += lines) {
+                const int8_t *x = in->high_low + at * 2 * BLOCK;
+                vi high[TILE], low[TILE];
+                UNROLL for (int t = 0; t < n; t++) high[t] = low[t] = all_int(0);
+                for (int u = begin; u < begin + lines; u++) {
+                    UNROLL for (int t = 0; t < n; t++) low[t] = dot(low[t], k.q[u], four_bytes(x + BLOCK + 64 * t + 4 * u));
+                    if (wide) UNROLL for (int t = 0; t < n; t++) high[t] = dot(high[t], k.q[u], four_bytes(x + 64 * t + 4 * u));
+                }
+                UNROLL for (int t = 0; t < n; t++) {
+                    vi s = (high[t] << 8) + low[t];
+                    if (kind == SIX_K) s -= begin ? (in->whole[at + t] >> 2) - in->first[at + t] : in->first[at + t];
+                    sum[t] = fused(k.scale[begin / 4] * in->scale[at + t], __builtin_convertvector(s, vf), sum[t]);
+                }
+            }
+            if (kind != SIX_K) UNROLL for (int t = 0; t < n; t++) sum[t] = fused(k.least, all(in->sum[at + t]), sum[t]);
         }
         UNROLL for (int t = 0; t < n; t++) store(out + t * stride + LANES * part, sum[t]);
     }
@@ -179,23 +253,30 @@ static void end_amx(const Input *in, int n) { (void)in, (void)n; }
 
 /* Multiplies one group of rows with the next tokens, `n` of them at most; returns with how many. `out`: (WIDEST, stride). */
 OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
-    const int64_t blocks = m->columns / BLOCK;
-    const uint8_t *w = m->data;
+    const uint8_t *w = m->data + (int64_t)group * m->columns / LAYOUTS[m->kind].columns * unit_bytes(m->kind);
     int side_by_side = in->slots - token % in->slots;
-    if (m->kind == BFLOAT16 || m->kind == FLOAT16) {
+    if (m->kind >= BFLOAT16) {
         if (LANES == 16 && n > TILE) n = 4; /* of many tokens, those whose values stay in the L1 cache */
         if (n > side_by_side) n = side_by_side;
-        w += (int64_t)group * m->columns * GROUP * 2;
         if (m->kind == BFLOAT16) OF_TOKENS(tile_of_halves, BFLOAT16, w, in, token, out, stride)
         OF_TOKENS(tile_of_halves, FLOAT16, w, in, token, out, stride)
     }
-    w += group * blocks * (m->kind == FOUR ? FOUR_BYTES : EIGHT_BYTES);
 #if LANES == 16
-    if (in->amx && wide && n > 1) return tile_with_amx(m->kind, w, in, token, n, out, stride);
+    if (in->amx && wide && n > 1 && (m->kind == FOUR || m->kind == EIGHT)) return tile_with_amx(m->kind, w, in, token, n, out, stride);
 #endif
     if (n > side_by_side) n = side_by_side;
     if (m->kind == FOUR) OF_TOKENS(tile_of_blocks, FOUR, wide, w, in, token, out, stride)
-    OF_TOKENS(tile_of_blocks, EIGHT, wide, w, in, token, out, stride)
+    if (m->kind == EIGHT) OF_TOKENS(tile_of_blocks, EIGHT, wide, w, in, token, out, stride)
+    if (n == 1 || TILE == 1) {
+        tile_of_others(1, m->kind, wide, w, in, token, out, stride);
+        return 1;
+    }
+    if (n < 8 || TILE < 8) { /* of two and three tokens, four are computed, from what lies there */
+        tile_of_others(TILE < 4 ? 1 : 4, m->kind, wide, w, in, token, out, stride);
+        return n < 4 ? n : 4;
+    }
+    tile_of_others(TILE, m->kind, wide, w, in, token, out, stride);
+    return TILE;
 }
 
 typedef struct {

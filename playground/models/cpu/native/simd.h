@@ -50,6 +50,11 @@ INLINE vf from_bfloat16(const uint16_t *p) {
     memcpy(&v, p, sizeof v);
     return (vf)(__builtin_convertvector(v, vi) << 16);
 }
+INLINE vf from_bytes(const uint8_t *p) {
+    int8_t v __attribute__((vector_size(LANES)));
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, vf);
+}
 INLINE vf larger(vf a, vf b) { return (vf)(((vi)a & (a > b)) | ((vi)b & ~(a > b))); }
 
 #if LANES == 16
@@ -69,7 +74,7 @@ INLINE vi dot(vi sum, vb w, int32_t a) {
 }
 #define dot_wide dot
 #else
-/* Pairs of products are summed in 16 bits, which saturate: weights of at most 15 cannot reach that. */
+/* Pairs of products are summed in 16 bits, which saturate: weights of at most 127 cannot reach that. */
 INLINE vi dot(vi sum, vb w, int32_t a) {
     __m256i pairs = _mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32(a));
     return sum + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
