@@ -67,4 +67,4 @@ def thinking(lane: Trace) -> Trace:
     """The lane as if its prompt had opened the thinking, which its 13th token ends."""
     end = lane.token_ids[12]
     assert end is not None and end not in lane.token_ids[:12]
-    return dataclasses.replace(lane, prompt_ids=(-1,), markers=((-1, "<think>"), (end, "</think>")))
+    return dataclasses.replace(lane, prompt_ids=(99_999,), markers=((99_999, "<think>"), (end, "</think>")))
