@@ -27,7 +27,10 @@ from playground.models.store import LoadedPair
 from playground.trace import Round
 
 BEFORE = 3  # rounds that are not counted: the prefill, and one-time work of drafters and captures
-NO_KERNEL = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::lift_fresh", "aten::_local_scalar_dense"}
+NO_KERNEL = {
+    *("aten::empty", "aten::empty_like", "aten::new_empty", "aten::lift_fresh", "aten::_local_scalar_dense"),
+    "aten::detach_",  # of `torch.tensor`
+}
 
 
 class Counts(NamedTuple):

@@ -53,6 +53,8 @@ LOSSY_RULES: dict[Rule, str] = {
 OF_RULES: dict[Rule, str] = {"block-residual": "block", "traversal-alpha": "traversal"}  # the verification it breaks
 SAMPLED_TREES = ("recursive", "traversal")  # verification for trees whose tokens are sampled
 JOINT = ("block", "traversal")  # verification that judges a draft as a whole
+# For each rule the one that judges the same drafts in the other way.
+OTHER_RULE = {"token": "block", "block": "token", "recursive": "traversal", "traversal": "recursive"}
 MOST_STOPS, STOP_CHARACTERS = 16, 200  # stop strings of a request, and the length of each
 ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}  # in a stop string
 

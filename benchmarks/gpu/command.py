@@ -30,6 +30,7 @@ PARTS: dict[str, tuple[int, Callable[[Rig], Iterator[tuple[str, Any]]]]] = {  # 
     "rounds": (120, lanes.decoding),
     "passes": (100, passes.passes),
     "generate": (40, lanes.generate),
+    "flashspec": (60, lanes.flashspec),
     "loading": (30, passes.loading),
     "containment": (40, correct.containment),
     "attention": (30, passes.attention),

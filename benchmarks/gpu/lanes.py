@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,33 @@ def generate(rig: Rig) -> Found:
         alone = 1e3 * ours()[-1].end_s
         columns = {"ms a token": rig.ms(ours, 5) / TOKENS, "ms a token without annotating": alone / TOKENS}
         yield title, {f"the playground, {way}": columns}
+
+
+def flashspec(rig: Rig) -> Found:
+    """Compares assisted decoding with flashspec, which compiles too: one target, prompt and assistant. The assistant is
+    the target again, so that every draft is accepted."""
+    title = f"Assisted decoding of Llama-3.2-1B, its own assistant, {TOKENS} tokens"
+    if not find_spec("flashspec"):
+        yield title, {"flashspec": {"result": "is not installed"}}
+        return
+    from flashspec import FlashSpecConfig, SamplingConfig, SpeculativeEngine
+    from flashspec.engine import HuggingFaceDrafter, TargetModel
+
+    model = rig.model("Llama-3.2-1B", fused=False)
+    config = FlashSpecConfig(device=str(rig.device), sampling=SamplingConfig(temperature=0.0))
+    loaded = [of("target", rig.device, model.dtype, model=model) for of in (HuggingFaceDrafter, TargetModel)]
+    engine = SpeculativeEngine(config, loaded[:1], loaded[1])
+    theirs = partial(engine.generate, torch.tensor([rig.prompt], device=rig.device), max_new_tokens=TOKENS)
+    yield title, {f"flashspec, {engine.drafter_strategy}": {"ms a token": rig.ms(theirs, 5) / TOKENS}}
+    rig.prepare(model)
+    static, assistant = rig.static(model), rig.static(model)
+
+    def ours() -> list[Round]:
+        target = StaticRunner(static, len(rig.prompt) + TOKENS)
+        drafter = AssistantDrafter(StaticRunner(assistant, len(rig.prompt) + TOKENS), target.vocab_size, ())
+        return list(rounds(target, drafter, rig.prompt, LOOKAHEAD, TOKENS, graphs=static.graphs))
+
+    yield title, {"the playground, captured": {"ms a token": rig.ms(ours, 5) / TOKENS}}
 
 
 def pairs(rig: Rig) -> Found:

@@ -33,40 +33,6 @@ class Sampled(Protocol):
     def probabilities(self) -> Tensor | None: ...
 
 
-class Kept(NamedTuple):
-    """The outcome of a rule for a sampled draft of k tokens.
-
-    Attributes:
-        path: indices of the accepted draft tokens.
-        token: the target's own token.
-        draws: k uniform numbers, one for each draft token.
-        bounds: the probability with which each token was accepted; None where none was computed. Empty if that of every
-            token is min(1, p / q).
-    """
-
-    path: list[int]
-    token: int
-    draws: list[float]
-    bounds: Sequence[float | None] = ()
-
-
-def kept_of(outcome: Tensor, k: int) -> Kept | None:
-    """Reads the outcome of a rule for a chain of k tokens in one transfer; None if a distribution was not complete.
-
-    Raises:
-        FloatingPointError: p contains NaN.
-    """
-    count, token, damaged, known, *numbers = outcome.tolist()
-    if damaged:
-        raise FloatingPointError
-    if not known:
-        return None
-    n = int(count)
-    # Block verification starts at the end, and never tests the tokens before the last accepted one.
-    bounds = [None if i < n - 1 else bound for i, bound in enumerate(numbers[k:])]
-    return Kept(list(range(n)), int(token), numbers[:k], bounds)
-
-
 class Block(NamedTuple):
     """The numbers of block verification, on the device. `running`: (γ + 1,), p_0 … p_γ. `bounds`: (γ,), h_1 … h_γ."""
 
@@ -88,12 +54,12 @@ def speculative_sampling(draft: Sampled, p: Tensor, noise: Noise, complete: Tens
         complete: (k + 1,), which of them are; None if all are.
 
     Returns:
-        What `kept_of` reads, on the device.
+        What `verify.kept_of` reads, on the device.
     """
     q, u = _drafted(draft), noise.uniform(len(draft.ids))
     n = kept_by_tokens(draft, p, u)
     p_n, q_n = p.index_select(0, n), q.index_select(0, n)
-    return _outcome(n, p_n, (p_n - q_n).clamp(min=0), noise, complete, u)
+    return outcome_of(n, p_n, (p_n - q_n).clamp(min=0), noise, complete, u)
 
 
 def block_verification(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
@@ -103,7 +69,7 @@ def block_verification(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor
     n = block.kept(u)
     p_n, q_n = p.index_select(0, n), q.index_select(0, n)
     rest = (block.running.index_select(0, n) * p_n - q_n).clamp(min=0)
-    return _outcome(n, p_n, rest, noise, complete, torch.cat([u, block.bounds]))
+    return outcome_of(n, p_n, rest, noise, complete, torch.cat([u, block.bounds]))
 
 
 def kept_by_tokens(draft: Sampled, p: Tensor, u: Tensor) -> Tensor:
@@ -137,11 +103,12 @@ def _at_drafted(draft: Sampled, p: Tensor) -> tuple[Tensor, Tensor]:
     return p[:-1].gather(1, ids)[:, 0], draft.probabilities.gather(1, ids)[:, 0]
 
 
-def _outcome(n: Tensor, p_n: Tensor, rest: Tensor, noise: Noise, complete: Tensor | None, numbers: Tensor) -> Tensor:
-    """Returns the number of accepted tokens, the target's own token, sampled from the rest of p, whether p has NaN,
-    whether it is complete, and `numbers`, all in float32, which holds every id below 2^24.
+def outcome_of(n: Tensor, p_n: Tensor, rest: Tensor, noise: Noise, complete: Tensor | None, numbers: Tensor) -> Tensor:
+    """Returns the outcome of a rule: n, the target's own token, sampled from the rest of p, whether p has NaN, whether
+    it is complete, and `numbers`, all in float32, which holds every id below 2^24.
 
     Args:
+        n: (1,), the row of p that follows the last accepted token; in a chain their number.
         p_n, rest: (1, vocabulary). Where p and q are equal up to rounding, a rejection can leave no mass; p itself is
             then the right choice.
     """

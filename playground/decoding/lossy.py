@@ -22,8 +22,8 @@ import torch
 
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.sampling import Sampler
-from playground.decoding.tree_rules import traversal, verify_tree
-from playground.decoding.verify import Rule, Verdict, decide, decisions
+from playground.decoding.tree_rules import Tree, traversal
+from playground.decoding.verify import Rule, Verdict, decide, decisions, on_device, verdict_of
 from playground.lane import Lane
 
 EPSILON, DELTA = 0.09, 0.3  # Medusa's own defaults; δ = √ε
@@ -89,9 +89,12 @@ def traversal_alpha(draft: Draft, scores: torch.Tensor, sampler: Sampler, length
     """Traversal verification with a wrong divisor: the rest of q instead of S + 1 - α."""
     if draft.probabilities is None or draft.tree is None:
         return decide(draft, scores, sampler, length)
-    wrong = partial(traversal, rescale=lambda mass, alpha, q_left: min(1.0, mass / q_left) if q_left > 0 else 1.0)
-    outcome = verify_tree(draft, sampler.probabilities(scores), sampler, wrong)
-    return Verdict(outcome.path, outcome.token, decisions(draft, outcome.path), outcome.draws, outcome.bounds)
+    p, tree = sampler.probabilities(scores), on_device(draft, "traversal", scores.device)
+    assert isinstance(tree, Tree), "the draft is one"
+    outcome = traversal(tree, p, sampler, rescale=lambda mass, alpha, left: (mass / left).nan_to_num(1.0).clamp(max=1))
+    verdict = verdict_of(outcome, draft, "traversal")
+    assert verdict, "p is complete"
+    return replace(verdict, rule="")
 
 
 RULES: dict[str, Rule] = {

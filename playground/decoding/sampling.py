@@ -125,13 +125,17 @@ class Noise:
         at = (of.p / exponential(self._seed, positions, of.ids)).argmax(dim=-1, keepdim=True)
         return of.ids.expand_as(of.p).gather(-1, at)[:, 0]
 
-    def several(self, of: Distributions, n: int) -> list[int]:
-        """Draws at most n different token ids, one after the other, from a single distribution without replacement, and
-        reads them. They are fewer if the distribution has fewer."""
-        race = of.p / exponential(self._seed, self._new(1), of.ids)  # its order is that of the draws
-        best, at = race[0].topk(min(n, race.shape[1]))
-        ids, possible = torch.stack([of.ids[0][at], (best > 0).long()]).tolist()
-        return [id_ for id_, drawn in zip(ids, possible, strict=True) if drawn]
+    def several(self, of: Distributions, n: int, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Draws at most n different token ids, one after the other, from each of the distributions without replacement.
+        `places`: (distributions,), the place of each among the samples.
+
+        Returns:
+            Their ids, and the probability that each had before the first draw, (distributions, n); 0 for those that are
+            none, since the distribution has fewer.
+        """
+        race = of.p / exponential(self._seed, -1 - places - self._start, of.ids)  # its order is that of the draws
+        best, at = race.topk(min(n, race.shape[1]), dim=-1)
+        return of.ids.expand_as(of.p).gather(-1, at), torch.where(best > 0, of.p.gather(-1, at), 0.0)
 
     def uniform(self, n: int) -> Tensor:
         """Returns (n,) new numbers, uniformly distributed in [0, 1), on the device."""

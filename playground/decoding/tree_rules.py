@@ -14,100 +14,141 @@ loses x. A parent without further children is judged as a leaf. For a tree with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from playground.decoding.chain_rules import Kept
+from playground.decoding.chain_rules import outcome_of
 from playground.decoding.drafters.base import Draft
-from playground.decoding.sampling import Sampler
+from playground.decoding.runners.buffers import ancestry
+from playground.decoding.sampling import Noise
+from playground.decoding.transfer import to_device
+from playground.lane import JOINT
 
-TreeRule = Callable[[Draft, torch.Tensor, Sequence[float]], tuple[list[int], torch.Tensor, list[float | None]]]
+Rescale = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def recursive_rejection(
-    draft: Draft, p: torch.Tensor, u: Sequence[float]
-) -> tuple[list[int], torch.Tensor, list[float | None]]:
-    """Verifies a tree from its root.
+class Tree(NamedTuple):
+    """A sampled tree of k tokens on the device.
 
-    Args:
-        p: (k + 1, vocabulary), the target's distributions.
-        u: k uniform numbers, one for each draft token.
-
-    Returns:
-        The indices of the accepted tokens; the (vocabulary,) distribution to sample the target's own token from; the
-        chance with which each token was accepted, None where it was not tested.
+    Attributes:
+        ids: (k,).
+        probabilities: (k, vocabulary), the distributions that they were sampled from.
+        families: (steps, n, 1 + m) int64: in each step n parents, -1 for the text, each with its m children, -1 for
+            none. Children have a later step than their parent where its α depends on its own parent's.
+        needs: (2, k, k) bool: token i is accepted where all tokens of needs[0, i] pass their test and none of those of
+            needs[1, i] does.
     """
-    children = children_of(draft)
-    path: list[int] = []
-    bounds: list[float | None] = [None] * len(draft.ids)
-    while True:
-        at = path[-1] if path else -1
-        left, q = p[at + 1], _sampled_from(draft, children[at])
-        for i in children[at]:
-            x = draft.ids[i]
-            bounds[i] = bound = min(1.0, float(left[x] / q[x]))
-            if u[i] < bound:
-                path.append(i)
-                break
-            left, q = _normed((left - q).clamp(min=0), left), _without(q, x)
-        else:
-            return path, left, bounds
+
+    ids: Tensor
+    probabilities: Tensor
+    families: Tensor
+    needs: Tensor
+
+    def accepted(self, passes: Tensor) -> Tensor:
+        """Returns the row of p that follows the last accepted token, (1,); 0 if none is. `passes`: (k,) bool."""
+        kept = ~((self.needs[0] & ~passes) | (self.needs[1] & passes)).any(dim=1)
+        rows = torch.arange(1, len(passes) + 1, device=passes.device)
+        return (kept * rows).amax(dim=0, keepdim=True)
 
 
-def rescaled(mass: float, alpha: float, q_left: float) -> float:
+def laid_out(draft: Draft, rule: str) -> tuple[Tensor, Tensor]:
+    """Returns the `families` and `needs` of a `Tree` for a rule, on the host. Their shapes are powers of two, so that
+    few are captured: rows repeat, which changes nothing."""
+    children = {at: found for at, found in children_of(draft).items() if found}
+    levels: dict[int, list[int]] = {}
+    for at in children:
+        levels.setdefault(draft.depths[at + 1] if rule in JOINT else 0, []).append(at)
+    n, m = _power_of_two(max(map(len, levels.values()))), _power_of_two(max(map(len, children.values())))
+    families = []
+    for _, parents in sorted(levels.items()):
+        rows = [[at, *children[at], *[-1] * (m - len(children[at]))] for at in parents]
+        families.append(rows + rows[:1] * (n - len(rows)))
+    k = len(draft.ids)
+    parent, place = np.array(draft.parents), np.arange(k)
+    if rule in JOINT:
+        place = np.argsort(from_the_leaves(draft))
+        needs = np.eye(k, dtype=bool), place < place[:, None]
+    else:
+        branch, elder = ancestry(draft.parents), (parent == parent[:, None]) & (place < place[:, None])
+        needs = branch, branch @ elder
+    return torch.from_numpy(np.array(families)), torch.from_numpy(np.stack(needs))
+
+
+def on_device(draft: Draft, rule: str, device: torch.device) -> Tree:
+    """Returns a sampled tree for a rule."""
+    assert draft.probabilities is not None, "the draft was sampled"
+    return Tree(
+        to_device(draft.ids, device), draft.probabilities, *(to_device(part, device) for part in laid_out(draft, rule))
+    )
+
+
+def rescaled(mass: Tensor, alpha: Tensor, q_left: Tensor) -> Tensor:
     """Returns a parent's α after the rejection of a child, from the mass S. `q_left`: the rest of q, for rules that use
-    it."""
-    return 1.0 if alpha == 1 else mass / (mass + 1 - alpha)
+    it. All are (n,)."""
+    return torch.where(alpha == 1, 1.0, mass / (mass + 1 - alpha))
+
+
+def recursive_rejection(tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
+    """Verifies a tree from its root; arguments and result are those of `chain_rules.speculative_sampling`."""
+    return _judged(tree, p, noise, complete, None)
 
 
 def traversal(
-    draft: Draft,
-    p: torch.Tensor,
-    u: Sequence[float],
-    rescale: Callable[[float, float, float], float] = rescaled,
-) -> tuple[list[int], torch.Tensor, list[float | None]]:
-    """Verifies a tree from its leaves; arguments and result are those of `recursive_rejection`. `rescale`: returns a
-    parent's α after the rejection of a child."""
-    children = children_of(draft)
-    bounds: list[float | None] = [None] * len(draft.ids)
-
-    def visit(at: int, alpha: float) -> tuple[list[int], torch.Tensor] | None:
-        """Returns the branch that is accepted after token `at`, and the rest of p at its end; None if `at` is
-        rejected."""
-        left, q = p[at + 1], _sampled_from(draft, children[at])
-        for i in children[at]:
-            x = draft.ids[i]
-            branch = visit(i, min(1.0, alpha * float(left[x] / q[x])))
-            if branch:
-                return [i, *branch[0]], branch[1]
-            rest = (alpha * left - q).clamp(min=0)
-            alpha = rescale(float(rest.sum()), alpha, 1 - float(q[x]))
-            left, q = _normed(rest, left), _without(q, x)
-        if at < 0:
-            return [], left
-        bounds[at] = alpha
-        return ([], left) if u[at] < alpha else None
-
-    branch = visit(-1, 1.0)
-    assert branch, "nothing rejects the root"
-    return *branch, bounds
+    tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None = None, rescale: Rescale = rescaled
+) -> Tensor:
+    """Verifies a tree from its leaves; arguments and result are those of `chain_rules.speculative_sampling`.
+    `rescale`: returns a parent's α after the rejection of a child."""
+    return _judged(tree, p, noise, complete, rescale)
 
 
-RULES: dict[str, TreeRule] = {"recursive": recursive_rejection, "traversal": traversal}
+def _judged(tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None, rescale: Rescale | None) -> Tensor:
+    u = noise.uniform(len(tree.ids))
+    bounds, left = tested(tree, p, rescale)
+    row = tree.accepted(u < bounds)
+    rest = left.index_select(0, row)
+    return outcome_of(row, rest, rest, noise, complete, torch.cat([u, bounds]))
 
 
-def verify_tree(draft: Draft, p: torch.Tensor, sampler: Sampler, rule: TreeRule) -> Kept:
-    """Verifies a sampled tree by a rule. `p`: (k + 1, vocabulary), the target's distributions.
+def tested(tree: Tree, p: Tensor, rescale: Rescale | None) -> tuple[Tensor, Tensor]:
+    """Computes what the tests of a tree's tokens depend on, beside the random numbers.
 
-    Raises:
-        FloatingPointError: p contains NaN.
+    Args:
+        p: (k + 1, vocabulary), the target's distributions.
+        rescale: that of `traversal`; None for recursive rejection, where every α is 1.
+
+    Returns:
+        The chance with which each token passes its test, (k,); and what is left of p after all children of a token were
+        rejected, (k + 1, vocabulary).
     """
-    if bool(p.isnan().any()):
-        raise FloatingPointError
-    u = sampler.uniform(len(draft.ids)).tolist()
-    path, left, bounds = rule(draft, p, u)
-    return Kept(path, sampler.draw(left), u, bounds)
+    left_of, alphas = p.clone(), p.new_ones(len(p) + 1)  # by row; the last is that of children that are none
+    for family in tree.families.unbind():
+        rows, children = family[:, 0] + 1, family[:, 1:].unbind(1)
+        left, q = p.index_select(0, rows), tree.probabilities.index_select(0, children[0])
+        alpha = alphas.index_select(0, rows) if rescale else torch.ones_like(rows, dtype=p.dtype)
+        for i, child in enumerate(children):
+            there, x = child >= 0, tree.ids.index_select(0, child.clamp(min=0))[:, None]
+            q_x = q.gather(1, x)
+            passes = (alpha * (left.gather(1, x) / q_x)[:, 0]).clamp(max=1)
+            alphas.index_copy_(0, torch.where(there, child + 1, len(p)), passes)
+            rest = (alpha[:, None] * left - q).clamp(min=0)
+            mass = rest.sum(dim=1)
+            left = torch.where((there & (mass > 0))[:, None], rest / mass[:, None], left)  # rounding may leave none
+            if rescale:
+                alpha = torch.where(there, rescale(mass, alpha, 1 - q_x[:, 0]), alpha)
+            if i + 1 < len(children):
+                q = q.scatter(1, x, 0.0)  # it is drawn once
+                q = q / q.sum(dim=1, keepdim=True)
+        left_of.index_copy_(0, rows, left)
+        if rescale:
+            alphas.index_copy_(0, rows, alpha)
+    return alphas[1:-1], left_of
+
+
+RULES = {"recursive": recursive_rejection, "traversal": traversal}
 
 
 def children_of(draft: Draft) -> dict[int, list[int]]:
@@ -118,19 +159,23 @@ def children_of(draft: Draft) -> dict[int, list[int]]:
     return children
 
 
-def _sampled_from(draft: Draft, siblings: Sequence[int]) -> torch.Tensor:
-    """Returns the q that siblings were drawn from, (vocabulary,)."""
-    assert draft.probabilities is not None, "the draft was sampled"
-    return draft.probabilities[siblings[0]] if siblings else draft.probabilities[0]
+def from_the_leaves(draft: Draft) -> list[int]:
+    """Returns all tokens, each after its children, in the order in which joint rules test them."""
+    children, order, waiting = children_of(draft), [], [-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += children[order[-1]]
+    return order[:0:-1]
 
 
-def _without(q: torch.Tensor, x: int) -> torch.Tensor:
-    left = q.clone()
-    left[x] = 0
-    return _normed(left, left)
+def tried(draft: Draft, path: Sequence[int], rule: str) -> Collection[int]:
+    """Returns the tokens that a rule tested before it accepted `path`."""
+    if rule in JOINT:
+        order = from_the_leaves(draft)
+        return order[: order.index(path[-1]) + 1] if path else order
+    taken = dict(zip([-1, *path], [*path, len(draft.ids)], strict=True))
+    return [i for i, parent in enumerate(draft.parents) if i <= taken.get(parent, -1)]
 
 
-def _normed(weights: torch.Tensor, fallback: torch.Tensor) -> torch.Tensor:
-    """Normalises weights; returns `fallback` where rounding leaves none."""
-    total = weights.sum()
-    return weights / total if total > 0 else fallback
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

@@ -25,18 +25,18 @@ from torch import Tensor
 
 from playground.decoding import tree_rules
 from playground.decoding.chain_rules import (
-    Kept,
     Sampled,
     block_of,
     block_verification,
     kept_by_tokens,
-    kept_of,
     speculative_sampling,
 )
 from playground.decoding.drafters.base import Draft, rank_among
-from playground.decoding.sampling import Noise, Sampler, noise_of, whole
+from playground.decoding.sampling import Sampler, noise_of, whole
 from playground.decoding.text import Detokenizer
 from playground.decoding.transfer import to_device
+from playground.decoding.tree_rules import Tree
+from playground.lane import OTHER_RULE
 from playground.trace import Decision, DraftToken, TargetToken
 
 
@@ -48,7 +48,9 @@ class Verdict:
         path: indices of the accepted draft tokens, in the order of the text.
         token: the target's own token, which follows them.
         decisions: one for each draft token.
-        draws, bounds: those of `Kept`, for a draft that was sampled; empty for others.
+        draws: a uniform number for each token of a draft that was sampled; empty for others.
+        bounds: the chance with which each of those tokens was accepted; None where none was computed. Empty for other
+            drafts, and where that of every token is min(1, p / q).
         rule: the exact rule that judged a draft that was sampled; "" for others.
     """
 
@@ -100,9 +102,7 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, ve
     elif draft.probabilities is None:
         path, token = follow(draft, sampler.choices(scores, [length + depth for depth in draft.depths]))
     else:
-        rule = rule_for(draft, verification)
-        kept = sampled(draft, scores, sampler, rule)
-        return Verdict(kept.path, kept.token, decisions(draft, kept.path), kept.draws, kept.bounds, rule)
+        return sampled(draft, scores, sampler, rule_for(draft, verification))
     return Verdict(path, token, decisions(draft, path))
 
 
@@ -113,21 +113,40 @@ def rule_for(draft: Draft, verification: str) -> str:
     return "block" if verification == "block" else "token"
 
 
-def sampled(draft: Draft, scores: Tensor, sampler: Sampler, rule: str) -> Kept:
+RULES: dict[str, Callable[..., Tensor]] = {
+    "token": speculative_sampling,
+    "block": block_verification,
+    **tree_rules.RULES,
+}
+
+
+def sampled(draft: Draft, scores: Tensor, sampler: Sampler, rule: str) -> Verdict:
     """Verifies a sampled draft by the named rule. `scores` are those of `decide`."""
-    if draft.tree is not None:
-        p = sampler.all_of(sampler.distributions(scores), scores)
-        return tree_rules.verify_tree(draft, p, sampler, tree_rules.RULES[rule])
-    of_chain = block_verification if rule == "block" else speculative_sampling
-    judge = partial(_judged, of_chain, sampler)
-    given = scores, _q(draft), sampler.numbers(2, *draft.ids)
-    (outcome,) = sampler.run(("chain", rule), judge, *given)
-    kept = kept_of(outcome, len(draft.ids))
-    if kept is None:
+    given = scores, _q(draft), sampler.numbers(2, *draft.ids), *_layout(draft, rule)
+    (outcome,) = sampler.run(("draft", rule), partial(_judged, RULES[rule], sampler), *given)
+    verdict = verdict_of(outcome, draft, rule)
+    if verdict is None:
         p = sampler.completed(sampler.distributions(scores), scores)
-        kept = kept_of(of_chain(draft, p, sampler), len(draft.ids))
-        assert kept, "these are complete"
-    return kept
+        verdict = verdict_of(RULES[rule](on_device(draft, rule, p.device), p, sampler), draft, rule)
+        assert verdict, "these are complete"
+    return verdict
+
+
+def verdict_of(outcome: Tensor, draft: Draft, rule: str) -> Verdict | None:
+    """Reads the outcome of a rule in one transfer; None if a distribution was not complete.
+
+    Raises:
+        FloatingPointError: p contains NaN.
+    """
+    row, token, damaged, known, *numbers = outcome.tolist()
+    if damaged:
+        raise FloatingPointError
+    if not known:
+        return None
+    path, k = draft.path(int(row) - 1), len(draft.ids)
+    tried = tree_rules.tried(draft, path, rule)
+    bounds = [bound if i in tried else None for i, bound in enumerate(numbers[k:])]
+    return Verdict(path, int(token), decisions(draft, path), numbers[:k], bounds, rule)
 
 
 class Chain(NamedTuple):
@@ -137,22 +156,31 @@ class Chain(NamedTuple):
     probabilities: Tensor
 
 
+def on_device(draft: Draft, rule: str, device: torch.device) -> Chain | Tree:
+    """Returns a sampled draft as its rule takes it."""
+    return _sampled_from(to_device(draft.ids, device), _q(draft), *(to_device(x, device) for x in _layout(draft, rule)))
+
+
+def _sampled_from(ids: Tensor, q: Tensor, *layout: Tensor) -> Chain | Tree:
+    return Tree(ids, q, *layout) if layout else Chain(ids, q)
+
+
+def _layout(draft: Draft, rule: str) -> tuple[Tensor, ...]:
+    return () if draft.tree is None else tree_rules.laid_out(draft, rule)
+
+
 def _q(draft: Draft) -> Tensor:
     assert draft.probabilities is not None, "the draft was sampled"
     return draft.probabilities
 
 
 def _judged(
-    of_chain: Callable[[Chain, Tensor, Noise, Tensor | None], Tensor],
-    sampler: Sampler,
-    scores: Tensor,
-    q: Tensor,
-    numbers: Tensor,
+    rule: Callable[..., Tensor], sampler: Sampler, scores: Tensor, q: Tensor, numbers: Tensor, *layout: Tensor
 ) -> tuple[Tensor]:
-    """Returns a chain rule's outcome. `numbers`: those of `Sampler.numbers`, then the (k,) ids of the draft."""
+    """Returns a rule's outcome. `numbers`: those of `Sampler.numbers`, then the (k,) ids of the draft."""
     quick = sampler.distributions(scores)
-    p = quick.spread(scores.shape[1])
-    return (of_chain(Chain(numbers[2:], q), p, noise_of(numbers), quick.complete),)
+    drafted = _sampled_from(numbers[2:], q, *layout)
+    return (rule(drafted, quick.spread(scores.shape[1]), noise_of(numbers), quick.complete),)
 
 
 def _highest(scores: Tensor, sampler: Sampler) -> list[int]:
@@ -275,30 +303,34 @@ def _shown(
     """Reads in one transfer: the probability of each of `pairs`, a row of the path and a token; the gap between the two
     highest scores in each row of the path (None where only one is allowed); the rank of the target's own token beside
     the draft token `rejected`; and `Round.other_rule`."""
-    path = [0, *(i + 1 for i in verdict.path)]
-    chain, k = draft.tree is None, len(draft.ids)
-    # A tree has many rows that are not shown. All sizes depend on the draft alone, so that few are captured.
-    rows = scores if chain else scores.index_select(0, to_device(_padded(path, draft.depth + 1), scores.device))
-    size = k + 1 if chain else 1 << len(pairs).bit_length()
+    path, k = [0, *(i + 1 for i in verdict.path)], len(draft.ids)
+    # Of a tree few rows are shown, unless the other rule needs all. All sizes depend on the draft alone, so that few
+    # are captured.
+    other = OTHER_RULE[verdict.rule] if verdict.rule and k else ""
+    if draft.tree is None or other:
+        rows, size, at = scores, k + 1, path
+    else:
+        rows = scores.index_select(0, to_device(_padded(path, 1 << draft.depth.bit_length()), scores.device))
+        size, at = 1 << len(pairs).bit_length(), list(range(len(path)))
+    pairs = [(at[row], id_) for row, id_ in pairs]
     given = [rows, torch.tensor([*itertools.chain(*_padded(pairs, size)), verdict.token, *draft.ids])]
     ranked = draft.candidates is not None and draft.draft_ids is not None and k > 0
     if ranked:
         assert draft.candidates is not None and draft.draft_ids is not None
         given += [draft.candidates[rejected or 0], draft.draft_ids]
-    other = verdict.rule if chain and k else ""
     if other:
-        given += [_q(draft), torch.tensor(verdict.draws)]
+        given += [_q(draft), torch.tensor(verdict.draws), *_layout(draft, other)]
     (read,) = sampler.run(("shown", size, ranked, other), partial(_described, sampler, size, ranked, other), *given)
-    rank, kept, known, complete, *values = read.tolist()
-    other_rule = int(kept) if other else None
-    if verdict.rule and k and not (other and known):
-        other_rule = accepted_by_other_rule(draft, verdict, sampler.all_of(sampler.distributions(scores), scores))
+    rank, last, known, complete, *values = read.tolist()
+    kept = draft.depths[int(last)] if other else None
+    if other and not known:
+        kept = accepted_by_other_rule(draft, verdict, sampler.all_of(sampler.distributions(scores), scores))
     chances = values[: len(pairs)]
     if not complete:
         row, id_ = to_device(pairs, scores.device).T
         chances = sampler.probabilities(rows.index_select(0, row)).gather(1, id_[:, None])[:, 0].tolist()
-    gaps = [gap if gap < math.inf else None for gap in values[size : size + len(path)]]
-    return chances, gaps, int(rank) if ranked and rejected is not None else None, other_rule
+    gaps = [gap if gap < math.inf else None for gap in (values[size + row] for row in at)]
+    return chances, gaps, int(rank) if ranked and rejected is not None else None, kept
 
 
 def _padded(values: list[Any], size: int) -> list[Any]:
@@ -308,20 +340,21 @@ def _padded(values: list[Any], size: int) -> list[Any]:
 def _described(
     sampler: Sampler, size: int, ranked: bool, other: str, scores: Tensor, numbers: Tensor, *more: Tensor
 ) -> tuple[Tensor]:
-    """Returns what `_shown` reads: the rank, the tokens that the other rule would have accepted, whether it knows,
-    whether the probabilities are complete, the `size` probabilities, and the gap of each row.
+    """Returns what `_shown` reads: the rank, the row after the last token that the other rule would have accepted,
+    whether it knows, whether the probabilities are complete, the `size` probabilities, and the gap of each row.
 
     Args:
         numbers: `size` rows and tokens, the target's own token, the (k,) tokens of the draft.
-        more: if `ranked`, the scores that the rank is among, and their ids; if there is an `other` rule, q and the
-            uniform numbers.
+        more: if `ranked`, the scores that the rank is among, and their ids; if there is an `other` rule, q, the uniform
+            numbers, and the layout of a tree.
     """
     row, id_ = numbers[: 2 * size].view(-1, 2).unbind(1)
     own, ids = numbers[2 * size : 2 * size + 1], numbers[2 * size + 1 :]
     of = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
     p, best, yes = of.spread(scores.shape[1]), scores.topk(2, dim=-1).values, scores.new_ones(1)
     rank = rank_among(more[0], more[1], own) if ranked else yes
-    kept = other_of_chain(other, Chain(ids, more[-2]), p, more[-1]) if other else yes
+    q, u, *layout = more[2 * ranked :] if other else (yes, yes)
+    kept = last_by(other, _sampled_from(ids, q, *layout), p, u) if other else yes
     whether = [yes, yes] if of.complete is None else [of.complete.all()[None], of.complete[row].all()[None]]
     parts = rank, kept, *whether, p[row, id_], best[:, 0] - best[:, 1]
     return (torch.cat([part.to(best.dtype) for part in parts]),)
@@ -330,12 +363,14 @@ def _described(
 def accepted_by_other_rule(draft: Draft, verdict: Verdict, p: Tensor) -> int:
     """Counts the tokens of a sampled draft that the other rule would have accepted with the same random numbers: block
     or token by token for a chain, traversal or recursive rejection for a tree."""
-    if draft.tree is None:
-        return int(other_of_chain(verdict.rule, draft, p, to_device(verdict.draws, p.device)))
-    other = tree_rules.RULES["recursive" if verdict.rule == "traversal" else "traversal"]
-    return len(other(draft, p, verdict.draws)[0])
+    other = OTHER_RULE[verdict.rule]
+    drafted = on_device(draft, other, p.device)
+    return draft.depths[int(last_by(other, drafted, p, to_device(verdict.draws, p.device)))]
 
 
-def other_of_chain(rule: str, draft: Sampled, p: Tensor, u: Tensor) -> Tensor:
-    """Returns a (1,) tensor: how many tokens of a chain the other rule accepts. `u`: (k,), uniform numbers."""
-    return kept_by_tokens(draft, p, u) if rule == "block" else block_of(draft, p).kept(u)
+def last_by(rule: str, drafted: Sampled, p: Tensor, u: Tensor) -> Tensor:
+    """Returns the row of p after the last token that a rule accepts, (1,). `u`: (k,), uniform numbers."""
+    if isinstance(drafted, Tree):
+        rescale = tree_rules.rescaled if rule == "traversal" else None
+        return drafted.accepted(u < tree_rules.tested(drafted, p, rescale)[0])
+    return block_of(drafted, p).kept(u) if rule == "block" else kept_by_tokens(drafted, p, u)

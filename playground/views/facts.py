@@ -11,7 +11,7 @@ from typing import Any
 from playground import metrics
 from playground.drafting_methods import METHODS
 from playground.format import UNKNOWN, count, megabytes, number, percent, ratio
-from playground.lane import Lane, Request, verified_by
+from playground.lane import OTHER_RULE, Lane, Request, verified_by
 from playground.metrics import FirstDifference, Measured, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
@@ -259,7 +259,6 @@ RULES = {
     "recursive": "Recursive rejection",
     "traversal": "Traversal",
 }
-OTHER = {"token": "block", "block": "token", "recursive": "traversal", "traversal": "recursive"}
 
 
 def both_rules(trace: Trace) -> str:
@@ -274,8 +273,8 @@ def of_both_rules(used: str, found: metrics.BothRules | None) -> str:
         return ""
     return (
         f"{RULES[used]} kept {found.accepted:,} tokens of {count(found.drafts, 'sampled draft')}. "
-        f"{RULES[OTHER[used]]} would have kept {found.other_rule:,} of the same drafts with the same random numbers: "
-        f"{found.gain:+.2f} tokens a draft."
+        f"{RULES[OTHER_RULE[used]]} would have kept {found.other_rule:,} of the same drafts with the same random "
+        f"numbers: {found.gain:+.2f} tokens a draft."
     )
 
 

@@ -4,21 +4,21 @@ all decisions, and by whole runs. Deliberately wrong variants are caught."""
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
-from playground.decoding import lossy
-from playground.decoding.chain_rules import block_of, block_verification, kept_by_tokens, kept_of, speculative_sampling
+from playground.decoding import lossy, tree_rules
+from playground.decoding.chain_rules import block_of, kept_by_tokens
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
 from playground.decoding.drafters.tree import WIDTH, SampledTreeDrafter, chance, shape
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.decoding.tree_rules import recursive_rejection, traversal
-from playground.decoding.verify import accepted_by_other_rule, decide
+from playground.decoding.verify import RULES, accepted_by_other_rule, decide, on_device, verdict_of
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import NoText, cases, follows_the_law
@@ -73,9 +73,9 @@ def _text(ids, tree, i):
 
 def decided(rule, draft, p):
     """Every outcome of a rule with its probability: the tokens that are kept, and what the next one is drawn from."""
-    seen = set()
+    seen, judged = set(), rule(draft, p)
     for u in itertools.product((0.0, 1.0), repeat=len(draft.ids)):
-        path, left, bounds = rule(draft, p, u)
+        path, left, bounds = judged(u)
         tried = tuple((i, u[i]) for i, bound in enumerate(bounds) if bound is not None)
         if tried in seen:
             continue
@@ -122,18 +122,33 @@ class Left(Sampler):
         return super().choose(of, positions)
 
 
-def as_tree_rule(chain_rule):
-    """A rule for chains with the numbers given, and what its own token is sampled from."""
+def given(name, rescale=tree_rules.rescaled):
+    """A rule with the numbers given, and what its own token is sampled from."""
 
-    def rule(draft, p, u):
-        sampler = Left(SAMPLED, CPU)
-        sampler.uniform = lambda n: torch.tensor(u)
-        kept = kept_of(chain_rule(draft, p, sampler), len(draft.ids))
-        ratios = [min(1.0, float(p[i, x] / draft.probabilities[i, x])) for i, x in enumerate(draft.ids)]
-        bounds = kept.bounds or [ratio if i <= len(kept.path) else None for i, ratio in enumerate(ratios)]
-        return kept.path, sampler.left, bounds
+    def chain_rule(draft, p):
+        def judged(u):
+            sampler = Left(SAMPLED, CPU)
+            sampler.uniform = lambda n: torch.tensor(u)
+            kept = verdict_of(RULES[name](draft, p, sampler), draft, name)
+            ratios = [min(1.0, float(p[i, x] / draft.probabilities[i, x])) for i, x in enumerate(draft.ids)]
+            bounds = kept.bounds or [ratio if i <= len(kept.path) else None for i, ratio in enumerate(ratios)]
+            return kept.path, sampler.left, bounds
 
-    return rule
+        return judged
+
+    def tree_rule(draft, p):
+        tree = on_device(replace(draft, tree=draft.parents), name, CPU)
+        bounds, left = tree_rules.tested(tree, p, rescale if name == "traversal" else None)
+
+        def judged(u):
+            row = int(tree.accepted(torch.tensor(u) < bounds))
+            path = draft.path(row - 1)
+            tried = tree_rules.tried(draft, path, name)
+            return path, left[row], [bound if i in tried else None for i, bound in enumerate(bounds.tolist())]
+
+        return judged
+
+    return tree_rule if name in tree_rules.RULES else chain_rule
 
 
 CHAINS = [list(range(-1, n - 1)) for n in (1, 2, 3)]
@@ -141,21 +156,21 @@ TREES = [[-1, -1], [-1, -1, -1], [-1, 0, 0, -1], [-1, 0, -1, 2, 2], [-1, 0, 1, -
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=len)
-@pytest.mark.parametrize("rule", [speculative_sampling, block_verification])
+@pytest.mark.parametrize("rule", ["token", "block"])
 def test_a_chain_leaves_the_law_over_all_continuations(rule, chain):
     for seed in range(3):
-        assert off(as_tree_rule(rule), tables(seed), tables(seed + 100), chain) < 1e-5
+        assert off(given(rule), tables(seed), tables(seed + 100), chain) < 1e-5
 
 
 @pytest.mark.parametrize("tree", TREES, ids=str)
-@pytest.mark.parametrize("rule", [recursive_rejection, traversal])
+@pytest.mark.parametrize("rule", ["recursive", "traversal"])
 def test_a_sampled_tree_leaves_the_law_over_all_continuations(rule, tree):
     for seed in range(1 if len(tree) > 4 else 2):
-        assert off(rule, tables(seed), tables(seed + 100), tree) < 1e-5
+        assert off(given(rule), tables(seed), tables(seed + 100), tree) < 1e-5
 
 
 def test_the_wrong_rescaling_of_a_parent_is_off():
-    wrong = partial(traversal, rescale=lambda mass, alpha, left: min(1.0, mass / left) if left > 0 else 1.0)
+    wrong = given("traversal", rescale=lambda mass, alpha, left: (mass / left).nan_to_num(1.0).clamp(max=1))
     assert max(off(wrong, tables(seed), tables(seed + 100), TREES[2]) for seed in range(3)) > 0.01
 
 
@@ -164,9 +179,9 @@ def test_traversal_of_one_branch_is_block_verification(chain):
     p, q = tables(0), tables(100)
     for draft, _ in drafts(q, chain):
         rows = torch.stack([p(_text(draft.ids, chain, i)) for i in range(-1, len(chain))])
+        rules = [given(name)(draft, rows) for name in ("traversal", "block")]
         for u in itertools.product((0.1, 0.5, 0.9), repeat=len(chain)):
-            path, left, bounds = traversal(draft, rows, u)
-            other, rest, others = as_tree_rule(block_verification)(draft, rows, u)
+            (path, left, bounds), (other, rest, others) = (judged(u) for judged in rules)
             assert path == other
             assert torch.allclose(left / left.sum(), rest / rest.sum(), atol=1e-5)
             tried = [(bound, beside) for bound, beside in zip(bounds, others, strict=True) if beside is not None]
@@ -183,11 +198,11 @@ def expected(kept, q, p, tree) -> float:
 
 
 def test_the_joint_rules_keep_more_on_average_where_drafts_are_longer_than_one():
-    block, tokens = (as_tree_rule(rule) for rule in (block_verification, speculative_sampling))
+    block, tokens, traversal, recursive = map(given, ("block", "token", "traversal", "recursive"))
     p, q = tables(0), tables(100)
     assert expected(block, q, p, CHAINS[0]) == pytest.approx(expected(tokens, q, p, CHAINS[0]), abs=1e-5)
     assert expected(block, q, p, CHAINS[2]) > expected(tokens, q, p, CHAINS[2]) + 0.01
-    assert expected(traversal, q, p, TREES[4]) > expected(recursive_rejection, q, p, TREES[4]) + 0.01
+    assert expected(traversal, q, p, TREES[4]) > expected(recursive, q, p, TREES[4]) + 0.01
 
 
 DRAFTS = random_law(2, V)

@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from transformers import LlamaConfig, MambaConfig, MambaForCausalLM
 
 from playground.decoding.clock import Clock
-from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
+from playground.decoding.drafters.assistant import AssistantBranches, AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
@@ -195,33 +195,49 @@ def test_captured_choices_verdicts_and_annotations_are_those_of_plain_calls(way,
     assert recorder.replays > recorder.captures > 0
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [{}, CUT, pytest.param(dict(temperature=0.8), marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_a_chain_drafted_at_once_is_that_of_single_steps(monkeypatch, sampling):
+AT_ONCE = [
+    *(("chain", {}), ("chain", CUT), ("tree", {}), ("sampled tree", CUT), ("assistant", CUT), ("early exit", {})),
+    *(("chain", dict(temperature=0.8)), ("tree", CUT), ("sampled tree", dict(temperature=0.8)), ("assistant", {})),
+]
+
+
+@pytest.mark.parametrize(("way", "sampling"), selected(AT_ONCE, AT_ONCE[:6]), ids=str)
+def test_what_is_drafted_at_once_is_what_single_steps_draft(monkeypatch, way, sampling):
     """Across a boundary of what attention reads too, and after other drafts of other lengths."""
     model, recorder = llama(0, 3), Recorder()
-    head, kept = eagle3_head(model), StaticModel(model, Graphs("recorded", recorder))
+    kept = {each: StaticModel(each, Graphs("recorded", recorder)) for each in (model, ASSISTANT)}
+    head = eagle3_head(model)
     makes = {
         "single steps": partial(static_runner, room=300),
         "uncaptured": partial(static_runner, room=300),
-        "captured": lambda of: StaticRunner(kept, 300),
+        "captured": lambda of: StaticRunner(kept[of], 300),
     }
+    rule = partial(decide, verification="traversal") if way == "sampled tree" else decide
     for prompt in (*prompts(2), [1 + i % (V - 2) for i in range(235)]):
         written = {}
         for name, make in makes.items():
             with monkeypatch.context() as patch:
                 patch.setattr(real, "EagerRunner", make)
                 if name == "single steps":
-                    patch.setattr(MtpBranches, "chaining", None)
-                rounds = rounds_of(model, over(head), prompt, max_new_tokens=40, ends=(), **sampling)
+                    patch.setattr(MtpBranches, "captured", None)
+                    patch.setattr(AssistantBranches, "captured", None)
+                drafts = over(head, way) if way in ("chain", "tree", "sampled tree") else drafting(way, model, make)
+                rounds = rounds_of(model, drafts, prompt, max_new_tokens=40, ends=(), rule=rule, **sampling)
             written[name] = [without_times(r) for r in rounds]
-        assert written["single steps"] == written["uncaptured"] == written["captured"]
-    chains = [key for key in kept.graphs._calls if key[0][1] == "chain"]
-    assert {len(key[0][3]) + 1 for key in chains} >= {3, 4}, "tokens of the captured chains"
-    assert not kept.graphs.failure
+        assert written["uncaptured"] == written["captured"]
+        if "tree" in way:  # whose levels are grown in wider passes, with other last digits
+            written = {
+                name: [[(t.id, t.parent, t.decision) for t in r.drafted] for r in of] for name, of in written.items()
+            }
+        assert written["single steps"] == written["uncaptured"]
+    graphs = kept[ASSISTANT if way == "assistant" else model].graphs
+    assert {key[0][1][0] for key in graphs._calls} == {way if "tree" in way else "chain"}
+    assert len(graphs._calls) > 1, "drafts of several sizes"
+    assert not graphs.failure
+
+
+def _shape(round_: Round) -> list[tuple]:
+    return [(token.id, token.parent, token.decision) for token in round_.drafted]
 
 
 def test_what_an_aborted_round_asked_for_is_not_captured_over_another_text():

@@ -3,18 +3,20 @@ fail."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from playground.decoding import sampling
-from playground.decoding.chain_rules import kept_of, speculative_sampling
+from playground.decoding.chain_rules import speculative_sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.sampling import Sampler
-from playground.decoding.verify import decide, follow
+from playground.decoding.verify import decide, follow, verdict_of
 from playground.lane import Request
 from tests.decoding import law
 from tests.decoding.fakes import FakeModel, random_law
@@ -26,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 def judged(draft, p, sampler):
-    return kept_of(speculative_sampling(draft, p, sampler), len(draft.ids))
+    return verdict_of(speculative_sampling(draft, p, sampler), draft, "token")
 
 
 def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor, draws: int = 5_000, drafted: int | None = None, rule=judged):
@@ -104,7 +106,7 @@ def test_wrong_rules_are_caught():
     def no_residual(draft, p, sampler):
         kept = judged(draft, p, sampler)
         n = len(kept.path)
-        return kept if n == 2 else kept._replace(token=sampler.draw(p[n]))
+        return kept if n == 2 else replace(kept, token=sampler.draw(p[n]))
 
     # What transformers 5.22 does with a drafter that drafts greedily: its softmax is not what the token was drawn from.
     q = distributions(1, 2)

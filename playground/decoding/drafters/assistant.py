@@ -14,18 +14,20 @@ Greedy requests are drafted by argmax; for sampled requests the model samples wi
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import torch
 from transformers import PreTrainedModel
 
 from playground.decoding import parity_check
-from playground.decoding.drafters.base import NOTHING, Branches, Draft, rewound_model
+from playground.decoding.drafters.base import NOTHING, Branches, Captured, Draft, rewound_model
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.pass_cost import PassCost
 from playground.decoding.runners.base import Runner
-from playground.decoding.sampling import Sampler
+from playground.decoding.runners.graphs import Function
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.sampling import Sampler, Tensors
 
 
 class AssistantBranches(Branches):
@@ -41,13 +43,23 @@ class AssistantBranches(Branches):
         self.draft_ids = torch.arange(min(assistant.vocab_size, vocab_size), device=assistant.device)
         self.context = assistant.context_limit
         self._assistant = assistant
+        self._root: torch.Tensor  # (1, draft vocabulary), the logits after the text
 
     @property
     def cache_bytes(self) -> int:
         return self._assistant.cache_bytes
 
+    @property
+    def captured(self) -> Captured | None:
+        return self._drafted if isinstance(self._assistant, StaticRunner) else None
+
+    def _drafted(self, key: Hashable, work: Function, passes: Sequence[int], *given: torch.Tensor) -> Tensors:
+        assert isinstance(self._assistant, StaticRunner), "it is captured"
+        return self._assistant.drafted(key, work, len(passes), self._root, *given)
+
     def root(self, ids: Sequence[int]) -> torch.Tensor:
-        return self._logits(ids[self._assistant.length :])
+        self._root = self._logits(ids[self._assistant.length :])
+        return self._root
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         return self._logits(ids)

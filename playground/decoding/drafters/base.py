@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -125,6 +125,10 @@ class Chosen(NamedTuple):
     probabilities: torch.Tensor | None = None
 
 
+Grow = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
+Captured = Callable[..., tuple[torch.Tensor, ...]]
+
+
 class Drafter(Protocol):
     """Proposes the next tokens. It may have state (a KV cache, an index) that lasts across rounds."""
 
@@ -178,6 +182,12 @@ class Branches(Protocol):
     def cache_bytes(self) -> int:
         """The size of the network's own KV cache in bytes."""
         return 0
+
+    @property
+    def captured(self) -> Captured | None:
+        """Runs a whole draft after `root` as one piece of captured work, see `StaticLayer.drafted`; None where drafts
+        are grown."""
+        return None
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be

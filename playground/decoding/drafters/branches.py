@@ -12,7 +12,6 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Branches, Chosen, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.runners.native import Wanted
 from playground.decoding.sampling import Sampler
@@ -132,8 +131,9 @@ class ChainDrafter(BranchesDrafter):
         """Chooses all tokens at once where the network can; else nothing. `whole`: all of them are wanted."""
         if isinstance(self._branches, ParallelBranches):
             return [choose(ids, self._branches.positions[:k], self._branches.draft_ids)]
-        if whole and isinstance(self._branches, MtpBranches) and sampler.only_refuses(range(len(ids), len(ids) + k)):
-            return [choose.chain(k, layer)] if (layer := self._branches.chaining) else []
+        captured = self._branches.captured
+        if whole and captured and sampler.only_refuses(range(len(ids), len(ids) + k)):
+            return [choose.chain(k, captured)]
         return []
 
     def _draft(self, chosen: Sequence[Chosen], drafted: Sequence[tuple[int, float, float]], stop_below: float) -> Draft:

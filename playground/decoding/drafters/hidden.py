@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from playground.decoding.drafters.base import Chosen
+from playground.decoding.drafters.base import Captured, Chosen, Grow
 from playground.decoding.runners.base import Runner
-from playground.decoding.runners.static_network import StaticLayerRunner
 from playground.decoding.sampling import Sampler, Tensors, noise_of
 from playground.decoding.transfer import to_device
 from playground.models.networks.heads import SharedHead
@@ -78,13 +78,13 @@ class TextVocabulary:
 
 
 class Several(NamedTuple):
-    """Tokens that were drawn without replacement, in their order, each with the q that it had before the first draw.
-    `probabilities`: (vocabulary,); `candidates`: (draft vocabulary,); `Draft` explains both."""
+    """n times tokens that were drawn without replacement, still on the device. `read`: (n, tokens, 2), each id, in the
+    order of the draws, with the q that it had before the first one, 0 if there was none; `candidates`: (n, draft
+    vocabulary); `probabilities`: (n, vocabulary). `Draft` explains the fields."""
 
-    ids: list[int]
-    q: list[float]
-    probabilities: torch.Tensor
+    read: torch.Tensor
     candidates: torch.Tensor
+    probabilities: torch.Tensor
 
 
 class DraftChoice:
@@ -115,18 +115,32 @@ class DraftChoice:
         sampler, n = self._sampler, len(logits)
         noise = [] if sampler.greedy else [sampler.numbers(n)]
         if sampler.only_refuses(range(len(ids), len(ids) + n)):
-            refused = [] if sampler.refused is None else [sampler.refused]
-            return Chosen(*sampler.run(("logits", place), self.of_logits, logits, draft_ids, *noise, *refused))
+            return Chosen(*sampler.run(("logits", place), self.of_logits, logits, draft_ids, *noise, *self.refused))
         scores = torch.cat([self._scores(ids, row[None], draft_ids) for row in logits])
         return Chosen(*sampler.run(("scores", place), self._of_scores, scores, draft_ids, *noise))
 
-    def chain(self, n: int, layer: StaticLayerRunner) -> Chosen:
-        """Chooses n tokens, each from the layer's logits after those before it, where the sampler at most refuses
-        tokens."""
-        sampler = self._sampler
-        numbers = torch.stack([sampler.numbers(1) for _ in range(n)])
-        refused = [] if sampler.refused is None else [sampler.refused]
-        return Chosen(*layer.chain(sampler.settings, self.of_logits, numbers, *refused))
+    def chain(self, n: int, captured: Captured) -> Chosen:
+        """Chooses n tokens, each from the logits after those before it, where the sampler at most refuses tokens."""
+        numbers = torch.cat([self._sampler.numbers(1) for _ in range(n)])
+        return Chosen(*captured(("chain", *self.key), self._chain, [1] * (n - 1), numbers, *self.refused))
+
+    def _chain(self, grow: Grow, logits: torch.Tensor, draft_ids: torch.Tensor, *given: torch.Tensor) -> Tensors:
+        numbers, *refused = given
+        chosen: list[Tensors] = []
+        for noise in numbers.view(-1, 2):
+            logits = grow(chosen[-1][0], None) if chosen else logits
+            chosen.append(self.of_logits(logits, draft_ids, noise, *refused))
+        return tuple(map(torch.cat, zip(*chosen, strict=True)))
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What captured work over logits depends on, beside its arguments."""
+        return self._vocab_size, self._sampler.settings
+
+    @property
+    def refused(self) -> list[torch.Tensor]:
+        """The refused tokens, for captured work."""
+        return [] if self._sampler.refused is None else [self._sampler.refused]
 
     def of_logits(self, logits: torch.Tensor, draft_ids: torch.Tensor, *given: torch.Tensor) -> Tensors:
         """Returns the fields of `Chosen` where the sampler at most refuses tokens. `given`: the sampler's numbers,
@@ -137,10 +151,7 @@ class DraftChoice:
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
             ids = draft_ids.index_select(0, column)
             return ids, torch.stack([ids.float(), q], dim=1), logits
-        scores = self._spread(logits, draft_ids)
-        if refused is not None:
-            scores = _unless_all(scores.masked_fill(refused, float("-inf")), scores)
-        return self._of_scores(scores, draft_ids, given[0])
+        return self._of_scores(self._allowed(logits, draft_ids, refused), draft_ids, given[0])
 
     def _of_scores(self, scores: torch.Tensor, draft_ids: torch.Tensor, *noise: torch.Tensor) -> Tensors:
         """Returns the fields of `Chosen` for (n, vocabulary) scores."""
@@ -154,14 +165,47 @@ class DraftChoice:
         q = probabilities.gather(1, ids[:, None])
         return ids, torch.cat([ids[:, None].float(), q], dim=1), candidates, probabilities
 
-    def several(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor, n: int) -> Several:
-        """Draws at most n different tokens without replacement. The other arguments are those of `__call__`."""
-        scores = self._scores(ids, logits[None], draft_ids)
-        distributions = self._sampler.distributions(scores)
-        drawn = self._sampler.several(distributions, n)
-        probabilities = distributions.spread(self._vocab_size)[0]
-        q = probabilities[to_device(drawn, probabilities.device)].tolist()
-        return Several(drawn, q, probabilities, scores[0].index_select(0, draft_ids))
+    def several(
+        self,
+        texts: Sequence[Sequence[int]],
+        logits: torch.Tensor,
+        draft_ids: torch.Tensor,
+        n: int,
+        numbers: torch.Tensor,
+        depth: int,
+    ) -> Several:
+        """Draws at most n different tokens without replacement after each of several texts of one length.
+
+        Args:
+            logits: (texts, draft vocabulary).
+            numbers: those of `Sampler.numbers`, then the place of each text among the samples.
+            depth: of the tokens in the draft. What is drawn elsewhere in it is not overwritten.
+        """
+        sampler, key = self._sampler, ("several", n, depth)
+        if sampler.only_refuses(range(len(texts[0]), len(texts[0]) + 1)):
+            work = partial(self.several_of_logits, n)
+            return Several(*sampler.run(key, work, logits, draft_ids, numbers, *self.refused))
+        scores = torch.cat([self._scores(ids, row[None], draft_ids) for ids, row in zip(texts, logits, strict=True)])
+        return Several(*sampler.run((key, "scores"), partial(self._several, n), scores, draft_ids, numbers))
+
+    def several_of_logits(
+        self, n: int, logits: torch.Tensor, draft_ids: torch.Tensor, numbers: torch.Tensor, *refused: torch.Tensor
+    ) -> Tensors:
+        """Returns the fields of `Several` where the sampler at most refuses tokens."""
+        return self._several(n, self._allowed(logits, draft_ids, *refused), draft_ids, numbers)
+
+    def _several(self, n: int, scores: torch.Tensor, draft_ids: torch.Tensor, numbers: torch.Tensor) -> Tensors:
+        of = self._sampler.distributions(scores)
+        ids, q = noise_of(numbers).several(of, n, numbers[2:])
+        read = torch.stack([ids.float(), q], dim=-1)
+        return read, scores.index_select(1, draft_ids), of.spread(self._vocab_size)
+
+    def _allowed(
+        self, logits: torch.Tensor, draft_ids: torch.Tensor, refused: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Returns scores where the sampler at most refuses tokens; shapes are those of `_scores`."""
+        scores = self._spread(logits, draft_ids)
+        return scores if refused is None else _unless_all(scores.masked_fill(refused, float("-inf")), scores)
 
     def _scores(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:
         """Returns the scores of (1, draft vocabulary) logits over the target's vocabulary, (1, vocabulary) float32;

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.drafters.base import NOTHING, Branches, Draft
+from playground.decoding.drafters.base import NOTHING, Branches, Captured, Draft
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
 from playground.decoding.runners.native import NativeLayerRunner, Wanted
@@ -56,9 +56,8 @@ class MtpBranches(Branches):
         return self._layer.cache_bytes
 
     @property
-    def chaining(self) -> StaticLayerRunner | None:
-        """The runner that drafts a whole chain after `root`; None where it is drafted by `grow`."""
-        return self._layer if isinstance(self._layer, StaticLayerRunner) else None
+    def captured(self) -> Captured | None:
+        return self._layer.drafted if isinstance(self._layer, StaticLayerRunner) else None
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         hidden = self._hidden.take()
@@ -105,7 +104,7 @@ class MtpBranches(Branches):
 class TrainedBranches(MtpBranches):
     """Grows `Branches` with a layer that was trained for the target and has a reduced vocabulary."""
 
-    chaining = None  # its vocabulary grows
+    captured = None  # its vocabulary grows
 
     def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target, layer.layers)

@@ -18,21 +18,23 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from itertools import accumulate, chain, islice
+from typing import Any, NamedTuple
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Branches, Draft
+from playground.decoding.drafters.base import NOTHING, Branches, Captured, Draft, Grow
 from playground.decoding.drafters.branches import BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
-from playground.decoding.drafters.hidden import DraftChoice, without
+from playground.decoding.drafters.hidden import DraftChoice, Several, without
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.lookahead import worthwhile
 from playground.decoding.runners.native import Wanted
-from playground.decoding.sampling import Sampler
+from playground.decoding.sampling import Sampler, Tensors
+from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.lane import samples_drafts
 from playground.models.load import LoadedDrafter
@@ -76,6 +78,7 @@ class TreeDrafter(BranchesDrafter):
         super().__init__(branches, eos_ids)
         self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
         self._costs: dict[int, torch.Tensor] = {}  # of a target pass over 0, 1, 2, … tokens, by the size of the tree
+        self._ends: torch.Tensor | None = None  # (n,), the tokens after which nothing is drafted, on the device
 
     def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
         size = self._size(k)
@@ -91,6 +94,7 @@ class TreeDrafter(BranchesDrafter):
         """Drafts a tree. It grows no deeper once the path probabilities of all branches sum to less than
         `stop_below`."""
         size = self._size(k)
+        grown = self._all_levels(k, logits, sampler) if not stop_below and self._branches.captured else None
         # Positions that are drafted in parallel are read at once, others one after the other.
         parallel = self._branches if isinstance(self._branches, ParallelBranches) else None
         known = self._likeliest(parallel.positions, sampler) if parallel else []
@@ -98,16 +102,36 @@ class TreeDrafter(BranchesDrafter):
         tips = [-1]  # the nodes that the rows of the logits follow
         for depth in range(1, k + 1):
             start = len(nodes)
-            likeliest = known[depth - 1 : depth] * len(tips) or self._likeliest(logits, sampler)
-            nodes += _continued(nodes, tips, logits, likeliest)
+            if grown:
+                rows: Sequence[torch.Tensor]
+                rows, likely = grown.level(depth, tips)
+            else:
+                likely = known[depth - 1 : depth] * len(tips) or self._likeliest(logits, sampler)
+                rows = logits.unbind()
+            nodes += _continued(nodes, tips, rows, likely)
             best = self._worth(nodes, sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size])
             growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
+            growing = grown.among(depth, growing, start) if grown else growing
             if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
                 break
-            rows = [tips.index(nodes[i].parent) for i in growing]
-            logits = self._branches.grow([nodes[i].id for i in growing], rows)
+            if not grown:
+                parents = [tips.index(nodes[i].parent) for i in growing]
+                logits = self._branches.grow([nodes[i].id for i in growing], parents)
             tips = growing
         return draft_of(nodes, best, self._branches.draft_ids) if best else NOTHING
+
+    def _all_levels(self, k: int, logits: torch.Tensor, sampler: Sampler) -> Grown:
+        """Grows all levels without the host between them, and reads them at once."""
+        captured, refused = self._branches.captured, [] if sampler.refused is None else [sampler.refused]
+        assert captured, "drafts are captured"
+        if self._ends is None:
+            self._ends = torch.tensor([*self._eos_ids] or [-1], device=logits.device)
+        columns = min(WIDTH, logits.shape[-1])
+        widths = [min(WIDTH, columns**depth) for depth in range(1, k)]
+        work = partial(_levels, columns, widths)
+        no_numbers = torch.zeros(0, dtype=torch.int64)
+        read, rows = captured(("tree", k, len(refused)), work, widths, no_numbers, self._ends, *refused)
+        return Grown(read.tolist(), rows.unbind(), columns, widths)
 
     def _worth(self, nodes: Sequence[Node], best: Sequence[int]) -> Sequence[int]:
         """Returns the first of the nodes `best`, which are sorted with the likeliest first: so many that the expected
@@ -116,14 +140,90 @@ class TreeDrafter(BranchesDrafter):
 
     def _likeliest(self, logits: torch.Tensor, sampler: Sampler) -> list[list[tuple[float, float]]]:
         """Returns the likeliest ids of each row, with their q. Refused tokens come last."""
-        logits = without(logits, sampler.refused, self._branches.draft_ids)
-        top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
-        ids = self._branches.draft_ids[top.indices].float()  # float32 holds every id below 2^24
-        return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
+        refused = [] if sampler.refused is None else [sampler.refused]
+        (found,) = sampler.run("likeliest", likeliest, logits, self._branches.draft_ids, *refused)
+        return found.tolist()  # one transfer
+
+
+def likeliest(
+    logits: torch.Tensor, draft_ids: torch.Tensor, refused: torch.Tensor | None = None
+) -> tuple[torch.Tensor]:
+    """Returns the WIDTH likeliest ids of each row with their q, (rows, WIDTH, 2), in float32, which holds every id
+    below 2^24."""
+    top = without(logits, refused, draft_ids).float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
+    return (torch.stack([draft_ids[top.indices].float(), top.values], dim=-1),)
+
+
+def _levels(
+    columns: int,
+    widths: Sequence[int],
+    grow: Grow,
+    logits: torch.Tensor,
+    draft_ids: torch.Tensor,
+    numbers: torch.Tensor,
+    ends: torch.Tensor,
+    *refused: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Grows the likeliest branches at each depth, `widths` of them. Returns what `Grown` reads, as one row: what
+    `likeliest` finds for all rows, then the grown tokens; and the logits of all rows."""
+    found, grown, rows = [], [], []
+    chances = torch.ones(1, 1, dtype=torch.float64, device=logits.device)
+    for width in (*widths, 0):
+        best = likeliest(logits, draft_ids, *refused)[0]
+        found.append(best.flatten())
+        rows.append(logits)
+        if width:
+            ids = best[:, :, 0].flatten().long()
+            # As in Python, of equal chances the first wins.
+            every = (chances * best[:, :, 1]).flatten().masked_fill(torch.isin(ids, ends), -1.0)
+            values, order = every.sort(descending=True, stable=True)
+            chances, at = values[:width, None], order[:width]
+            grown.append(at.float())
+            logits = grow(ids.index_select(0, at), at // columns)
+    return torch.cat([*found, *grown]), torch.cat(rows)
+
+
+class Grown:
+    """A tree whose levels were all grown before any was read.
+
+    Args:
+        read: for each row of each level `columns` ids, each with its q; then for each level but the last the tokens
+            after which the rows of the next one are, as places among the level's tokens.
+        logits: (draft vocabulary,) each, of all rows.
+        widths: the rows of each level but the first, which has one.
+    """
+
+    def __init__(self, read: list[float], logits: Sequence[torch.Tensor], columns: int, widths: Sequence[int]) -> None:
+        self._read, self._logits, self._columns = read, logits, columns
+        self._first = [0, *accumulate(widths, initial=1)]  # row of each level
+        places = iter(map(int, read[2 * columns * len(logits) :]))
+        self._grown = [list(islice(places, width)) for width in widths]
+        self._rows = {-1: 0}  # node -> its row in the next level
+        self._tips: Sequence[int] = ()
+
+    def level(self, depth: int, tips: Sequence[int]) -> tuple[list[torch.Tensor], list[list[tuple[float, float]]]]:
+        """Returns the logits after these nodes, and the likeliest tokens with their q."""
+        self._tips = [self._rows[tip] for tip in tips]
+        rows, size = [self._first[depth - 1] + row for row in self._tips], 2 * self._columns
+        found = [self._read[row * size : (row + 1) * size] for row in rows]
+        return [self._logits[row] for row in rows], [list(zip(each[::2], each[1::2], strict=True)) for each in found]
+
+    def among(self, depth: int, nodes: Sequence[int], start: int) -> list[int]:
+        """Returns those of the nodes that were grown further. `start`: the first node of their level."""
+        if depth > len(self._grown):
+            return list(nodes)
+        places = {node: self._tips[(node - start) // self._columns] * self._columns for node in nodes}
+        places = {node: place + (node - start) % self._columns for node, place in places.items()}
+        grown = {place: row for row, place in enumerate(self._grown[depth - 1])}
+        self._rows = {node: grown[place] for node, place in places.items() if place in grown}
+        return [*self._rows]
 
 
 def _continued(
-    nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor, likeliest: Sequence[Sequence[tuple[float, float]]]
+    nodes: Sequence[Node],
+    tips: Sequence[int],
+    logits: Sequence[torch.Tensor],
+    likeliest: Sequence[Sequence[tuple[float, float]]],
 ) -> list[Node]:
     """Returns the likeliest tokens after each of the tips as nodes."""
     return [
@@ -199,31 +299,87 @@ class SampledTreeDrafter(TreeDrafter):
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         if sampler.greedy:
             return super()._grown(ids, k, stop_below, logits, sampler)
-        choose = DraftChoice(self._vocab_size, sampler)
         wanted = shape(self._size(k), k)
-        wanted = wanted[: worthwhile(map(chance, wanted), self._cost)]
-        children: dict[Place, int] = {}  # place -> its number of children
-        for place in wanted:
-            children[place[:-1]] = children.get(place[:-1], 0) + 1
+        plan = planned(wanted[: worthwhile(map(chance, wanted), self._cost)])
+        choose = DraftChoice(self._vocab_size, sampler)
+        numbers, first = sampler.numbers(sum(map(len, plan.parents))), 0
+        drawn = None
+        if plan.parents and sampler.only_refuses(range(len(ids), len(ids) + k)):
+            drawn = self._at_once(ids, plan, choose, numbers, whole=not stop_below)
+        whole = Level(drawn) if drawn else None
         nodes: list[Node] = []
-        at: dict[int, Place] = {-1: ()}
-        tips = [-1] if wanted else []
-        while tips:
-            start = len(nodes)
-            for tip, row in zip(tips, logits, strict=True):
-                text = [*ids, *_branch(nodes, tip)]
-                drawn = choose.several(text, row, self._branches.draft_ids, children[at[tip]])
-                before = nodes[tip].chance if tip >= 0 else 1.0
-                for i, (id_, q) in enumerate(zip(drawn.ids, drawn.q, strict=True)):
-                    at[len(nodes)] = (*at[tip], i)
-                    nodes.append(Node(id_, tip, q, q * before, drawn.candidates, drawn.probabilities))
-            growing = [i for i in range(start, len(nodes)) if at[i] in children and nodes[i].id not in self._eos_ids]
-            if not growing or sum(nodes[i].chance for i in growing) < stop_below:
+        at: dict[Place, int] = {(): -1}
+        before: list[Place] = []
+        for depth, parents in enumerate(plan.parents):
+            there = (place for place in parents if place in at)
+            tips = [place for place in there if not place or nodes[at[place]].id not in self._eos_ids]
+            chances = [nodes[at[place]].chance if place else 1.0 for place in tips]
+            if not tips or sum(chances) < stop_below:
                 break
-            rows = [tips.index(nodes[i].parent) for i in growing]
-            logits = self._branches.grow([nodes[i].id for i in growing], rows)
-            tips = growing
+            places = [first + parents.index(place) for place in tips]
+            level, rows = whole, places
+            if not level:
+                if depth:
+                    parent_rows = [before.index(place[:-1]) for place in tips]
+                    logits = self._branches.grow([nodes[at[place]].id for place in tips], parent_rows)
+                texts = [[*ids, *_branch(nodes, at[place])] for place in tips]
+                sent = torch.cat([numbers, torch.tensor(places)])
+                drawn = choose.several(texts, logits, self._branches.draft_ids, plan.most, sent, depth)
+                level, rows = Level(drawn), [*range(len(tips))]
+            for place, row, so_far in zip(tips, rows, chances, strict=True):
+                for i, (id_, q) in enumerate(level.read[row][: plan.children[place]]):
+                    if q:
+                        child = (*place, i)
+                        at[child] = len(nodes)
+                        nodes.append(Node(int(id_), at[place], q, q * so_far, level.candidates[row], level.q[row]))
+            before, first = tips, first + len(parents)
         return draft_of(nodes, range(len(nodes)), self._branches.draft_ids) if nodes else NOTHING
+
+    def _at_once(
+        self, ids: Sequence[int], plan: Plan, choose: DraftChoice, numbers: torch.Tensor, *, whole: bool
+    ) -> Several | None:
+        """Draws all levels at once where the network can; else None. `whole`: all of them are wanted."""
+        if isinstance(self._branches, ParallelBranches):
+            depths = [depth for depth, parents in enumerate(plan.parents) for _ in parents]
+            logits = self._branches.positions
+            logits = logits.index_select(0, to_device(depths, logits.device))
+            numbers = torch.cat([numbers, torch.arange(len(depths))])
+            return choose.several([ids], logits, self._branches.draft_ids, plan.most, numbers, 0)
+        captured = self._branches.captured
+        return _drawn(plan, choose, captured, numbers) if whole and captured else None
+
+
+def _drawn(plan: Plan, choose: DraftChoice, captured: Captured, numbers: torch.Tensor) -> Several:
+    """Draws all levels without the host between them, by captured work. `numbers`: those of `Sampler.numbers`, for as
+    many samples as there are parents; a parent that is not drawn, or ends the text, is drawn from in vain."""
+    widths = [*map(len, plan.parents)]
+    picks = [plan.picks(depth) for depth in range(1, len(widths))]
+    sent = torch.cat([numbers, torch.tensor([*chain.from_iterable(picks)], dtype=torch.int64)])
+
+    def work(
+        grow: Grow, logits: torch.Tensor, draft_ids: torch.Tensor, sent: torch.Tensor, *refused: torch.Tensor
+    ) -> Tensors:
+        drawn: list[Tensors] = []
+        picks = iter(sent[2:].split(widths[1:]))
+        for places in torch.arange(sum(widths), device=sent.device).split(widths):
+            if drawn:
+                picked, ids = next(picks), drawn[-1][0][:, :, 0].flatten()
+                logits = grow(ids.index_select(0, picked).long(), picked // plan.most)
+            drawn.append(
+                choose.several_of_logits(plan.most, logits, draft_ids, torch.cat([sent[:2], places]), *refused)
+            )
+        return tuple(map(torch.cat, zip(*drawn, strict=True)))
+
+    key = "sampled tree", plan.parents, plan.most, *choose.key
+    return Several(*captured(key, work, widths[1:], sent, *choose.refused))
+
+
+class Level:
+    """The tokens that were drawn, read: for each row ids with their q, candidates and distribution."""
+
+    def __init__(self, drawn: Several) -> None:
+        self.read: list[list[list[float]]] = drawn.read.tolist()
+        self.candidates, self.q = drawn.candidates.unbind(), drawn.probabilities.unbind()
 
 
 def chance(place: Place) -> float:
@@ -252,6 +408,38 @@ def shape(size: int, depth: int) -> tuple[Place, ...]:
         for each in following:
             heapq.heappush(waiting, (-chance(each), each))
     return tuple(places)
+
+
+class Plan(NamedTuple):
+    """The shape of a sampled tree.
+
+    Attributes:
+        parents: for each depth the places that have children, in order.
+        children: how many each of them has.
+    """
+
+    parents: tuple[tuple[Place, ...], ...]
+    children: Mapping[Place, int]
+
+    @property
+    def most(self) -> int:
+        """The most children of a place."""
+        return max(self.children.values(), default=0)
+
+    def picks(self, depth: int) -> list[int]:
+        """Returns the parents at a depth, from 1 on, as indices of the tokens drawn at the depth before, `most` for
+        each parent there."""
+        return [self.parents[depth - 1].index(place[:-1]) * self.most + place[-1] for place in self.parents[depth]]
+
+
+@cache
+def planned(wanted: tuple[Place, ...]) -> Plan:
+    """Returns the plan of a tree of these places."""
+    children: dict[Place, int] = {}
+    for place in wanted:
+        children[place[:-1]] = children.get(place[:-1], 0) + 1
+    depths = range(max(map(len, wanted), default=0))
+    return Plan(tuple(tuple(sorted(place for place in children if len(place) == depth)) for depth in depths), children)
 
 
 def _branch(nodes: Sequence[Node], tip: int) -> list[int]:

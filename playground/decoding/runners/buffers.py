@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,10 +45,10 @@ class Inputs:
         self.rows.copy_(pinned(whole, self.rows.device), non_blocking=True)
 
 
-def ancestry(tree: Sequence[int]) -> torch.Tensor:
-    """Returns a (k, k) bool tensor, true at (i, j) where token j is token i or one of its ancestors. `tree`: the parent
+def ancestry(tree: Sequence[int]) -> np.ndarray:
+    """Returns a (k, k) bool array, true at (i, j) where token j is token i or one of its ancestors. `tree`: the parent
     of each token, -1 for none."""
-    sees = torch.eye(len(tree), dtype=torch.bool)
+    sees = np.eye(len(tree), dtype=bool)
     for i, parent in enumerate(tree):
         if parent >= 0:
             sees[i] |= sees[parent]
@@ -70,7 +71,7 @@ def tree_masks(
         the tokens fed, (queries,).
     """
     start = cached + before
-    ancestors = ancestry(tree)
+    ancestors = torch.from_numpy(ancestry(tree))
     sees = torch.ones(before + len(tree), start + len(tree), dtype=torch.bool).tril(cached)
     sees[before:, start:] = ancestors
     positions = torch.cat([torch.arange(start), start - 1 + ancestors.sum(1)])

@@ -128,6 +128,11 @@ class Graphs:
         for key in [*self._known][:-MOST_KNOWN]:
             del self._known[key]
 
+    @property
+    def asked(self) -> bool:
+        """True where the next `fulfil` may capture something."""
+        return bool(self._asked)
+
     def forget(self) -> None:
         """Drops the calls that the next `fulfil` would capture."""
         self._asked.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from weakref import ref
 
 import torch
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
 from playground.decoding.runners.eager import ModelRunner
+from playground.decoding.runners.graphs import Function
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
@@ -90,7 +91,7 @@ class StaticRunner(ModelRunner):
         for runner in self._beside:
             assert hidden is not None, "what drafts from hidden states watches them"
             runner.prepare(hidden)
-        self._static.graphs.fulfil()
+        self._static.fulfil(self.length)
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int] | None = None) -> Tensor:
@@ -122,6 +123,17 @@ class StaticRunner(ModelRunner):
             states += [] if hidden is None else [hidden.clone()]
             start = end
         return torch.cat(parts)[-keep:], torch.cat(states) if states else None
+
+    @torch.inference_mode()
+    def drafted(
+        self, key: Hashable, work: Function, passes: int, logits: Tensor, numbers: Tensor, *given: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Drafts a chain after `forward`, with so many passes, without the host between them; see
+        `StaticModel.drafted`. The cache then holds the tokens of the passes."""
+        found = self._static.drafted(key, work, self.length, passes, logits, numbers, *given)
+        self.length += passes
+        self.passes += passes
+        return found
 
     @torch.inference_mode()
     def commit(self, length: int, path: Sequence[int] = ()) -> None:

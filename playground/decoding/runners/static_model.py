@@ -6,7 +6,7 @@ power of two, if fewer are not reserved. A long prompt is read eagerly, over the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,10 @@ from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, Inputs, additive, ancestry, width_of, widths_up_to
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.runners.fast_paths import Paths, choose_paths
-from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.graphs import Function, Graphs
 from playground.decoding.runners.static_cache import StaticCache, windows_of
 from playground.decoding.runners.static_network import StaticBlock, StaticLayer
-from playground.decoding.transfer import to_device
+from playground.decoding.transfer import pinned, to_device
 from playground.models.attention import Span, context_of, layers_of
 from playground.models.fused import use_kernels
 
@@ -80,6 +80,8 @@ class StaticModel:
         self._buffers: dict[int, Buffers] = {}  # by width
         self._moves: dict[int, Inputs] = {}  # by width: entries of an accepted branch, from where and to where
         self._entries = torch.arange(self.cache.cursor.length, device=model.device)
+        # The entry of the first token that a captured draft feeds.
+        self._first: Inputs = whole._first if whole else Inputs(1, 1, torch.int64, model.device)
 
     def first_layers(self, model: PreTrainedModel) -> StaticModel:
         """Returns the model's first layers over this cache's entries, with buffers of their own."""
@@ -188,13 +190,46 @@ class StaticModel:
             buffers.inputs.rows[0, :n].copy_(ids)
         if tree or buffers.holds_tree:
             among = torch.ones(width, width, dtype=torch.bool).tril()
-            among[before:n, before:n] = ancestry(tree)
+            among[before:n, before:n] = torch.from_numpy(ancestry(tree))
             buffers.among.send_rows(additive(among, self.model.dtype)[0, 0])
             buffers.holds_tree = bool(tree)
         with self._passing(buffers, read):
             self.graphs.run(self._key(width, read), partial(self._pass, width, read))
         hidden = self._hidden[self._layers][:n] if self._layers else None
         return buffers.logits[:n], hidden
+
+    def drafted(
+        self, key: Hashable, work: Function, start: int, passes: int, logits: Tensor, numbers: Tensor, *given: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Drafts a chain, with so many passes over one token, from entry `start` on; see `StaticLayer.drafted`.
+        `logits`: (1, draft vocabulary), those after the text, whose columns are the first of the vocabulary."""
+        self.reserve(start + passes)
+        reads = tuple(self._read(start + i) for i in range(1, passes + 1))
+        self._first.send([start])
+        run = partial(self._drafted, work, reads)
+        device = self.model.device
+        return self.graphs.call((self._count, key, reads), run, device, logits, pinned(numbers, device), *given)
+
+    def _drafted(self, work: Function, reads: Sequence[int], logits: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Runs the captured work of `drafted`."""
+        buffers, left, columns = self._of(1), iter(enumerate(reads)), logits.shape[1]
+
+        def grow(ids: Tensor, rows: None) -> Tensor:
+            i, read = next(left)
+            slot = self._first.rows[0] + i
+            for row, values in zip(buffers.inputs.rows, (ids, slot.clamp(max=self._limit - 1), slot), strict=True):
+                row.copy_(values)
+            with self._passing(buffers, read):
+                self.graphs.run(self._key(1, read), partial(self._pass, 1, read))
+            return buffers.logits[:, :columns].clone()
+
+        return work(grow, logits, torch.arange(columns, device=logits.device), *given)
+
+    def fulfil(self, start: int) -> None:
+        """Captures what was called without a capture, see `Graphs.fulfil`. Entries from `start` on are free."""
+        if self.graphs.asked:
+            self._first.send([start])
+            self.graphs.fulfil()
 
     def _key(self, width: int, read: int) -> tuple[int, int, int, tuple[int, ...]]:
         return self._count, width, read, self._layers

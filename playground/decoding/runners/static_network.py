@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -204,38 +204,49 @@ class StaticLayer(StaticNetwork):
         self.graphs.run((self, ("grow", width, read)), partial(self._grow, width, read))
         return self._logits[:n].clone(), self._out[:n]
 
-    def chain(self, key: Hashable, choose: Function, numbers: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """Drafts a chain after `read`: chooses each token, and between two runs a pass over the first. As many are
-        captured at once as were drafted twice.
+    def drafted(
+        self, key: Hashable, work: Function, passes: Sequence[int], numbers: Tensor, *given: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Drafts after `read` without the host between the passes. As many are captured at once as were drafted twice.
 
         Args:
-            key: unique to what `choose` depends on beside its arguments.
-            choose: takes (1, draft vocabulary) logits, the id of each of their columns, a row of `numbers` and `given`;
-                the first of the tensors that it returns is the (1,) token. It can be captured.
-            numbers: (tokens, n) int64, on the host.
+            key: unique to what `work` depends on beside its arguments.
+            work: takes a function, the (1, draft vocabulary) logits after the text, the id of each of their columns,
+                `numbers` and `given`. It can be captured. The function runs a pass, from the tokens of one depth and,
+                except in a chain, for each the row of the last pass that it follows; and returns their logits.
+            passes: the number of tokens in each pass.
+            numbers: int64, on the host.
 
         Returns:
-            What `choose` returned, concatenated. The next chain may overwrite it.
+            What `work` returned. The next draft may overwrite it.
         """
-        device = self._position.device
-        reads = tuple(self._reads(self._end + i) for i in range(1, len(numbers)))
-        sent = torch.cat([torch.tensor([self._end - 1]), numbers.flatten()])
-        work = partial(self._chained, choose, reads)
-        return self.graphs.call((self, "chain", key, reads), work, device, pinned(sent, device), *given)
+        device, end, grown = self._position.device, self._end, []
+        for tokens in passes:
+            width = next(width for width in BRANCHES if width >= tokens)
+            end += width
+            grown.append((width, self._reads(end)))
+        sent = torch.cat([torch.tensor([self._end - 1]), numbers])
+        run = partial(self._drafted, work, grown)
+        return self.graphs.call((self, key, *grown), run, device, pinned(sent, device), *given)
 
-    def _chained(self, choose: Function, reads: Sequence[int], sent: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """Runs the captured work of `chain`. `reads`: how many entries attention reads in each pass. `sent`: the last
-        entry of the text, so that the runs of a capture write the same entries, then the numbers."""
-        last, numbers = sent[:1], sent[1:].view(len(reads) + 1, -1)
+    def _drafted(
+        self, work: Function, grown: Sequence[tuple[int, int]], sent: Tensor, *given: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Runs the captured work of `drafted`. `grown`: the width of each pass, and how many entries attention reads.
+        `sent`: the last entry of the text, so that the runs of a capture write the same entries, then the numbers."""
+        last, left = sent[:1], iter(grown)
         self._position.copy_(last)
         self._free.copy_(last + 1)
-        chosen: list[tuple[Tensor, ...]] = []
-        for i, row in enumerate(numbers):
-            if chosen:
-                self._picks.rows[0, :1].copy_(chosen[-1][0])
-                self.graphs.run((self, ("grow", 1, reads[i - 1])), partial(self._grow, 1, reads[i - 1]))
-            chosen.append(choose(self._logits[:1].clone(), self._network.draft_ids, row, *given))
-        return tuple(map(torch.cat, zip(*chosen, strict=True)))
+
+        def grow(ids: Tensor, rows: Tensor | None) -> Tensor:
+            self._picks.rows[0, : len(ids)].copy_(ids)
+            if rows is not None:
+                self._picks.rows[1, : len(ids)].copy_(rows)
+            width, read = next(left)
+            self.graphs.run((self, ("grow", width, read)), partial(self._grow, width, read))
+            return self._logits[: len(ids)].clone()
+
+        return work(grow, self._logits[:1].clone(), self._network.draft_ids, sent[1:], *given)
 
     def _read_narrow(self, width: int, read: int) -> None:
         inputs = self._inputs[width].rows[0]
@@ -288,9 +299,9 @@ class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         return self._static.grow(ids, rows)
 
-    def chain(self, key: Hashable, choose: Function, numbers: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """Drafts a chain without the host between its tokens; see `StaticLayer.chain`."""
-        return self._static.chain(key, choose, numbers, *given)
+    def drafted(self, key: Hashable, work: Function, *given: Any) -> tuple[Tensor, ...]:
+        """Drafts without the host between the passes; see `StaticLayer.drafted`."""
+        return self._static.drafted(key, work, *given)
 
 
 class StaticBlock(StaticNetwork):
