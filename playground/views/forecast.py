@@ -79,8 +79,8 @@ def table(result: SuiteResult) -> Table | None:
     rows = []
     for it in found:
         for lookahead, expected, measured in _here(it, result.environment):
-            shown = (it.name, "this machine", str(lookahead), _band(expected))
-            rows.append((*shown, _error(it, result.environment), f"measured {ratio(measured)}"))
+            found_here = (_band(expected), _error(it, result.environment), f"measured {ratio(measured)}")
+            rows.append((it.name, "this machine", str(lookahead), *found_here))
         for device in forecast.load_hardware().values():
             if device.bandwidth:
                 at = Setting(device)

@@ -164,9 +164,8 @@ def _gate_up(mlp: Any) -> NativeLinear:
 def _layer(layer: Any, query_key_value: NativeLinear, gate_up: NativeLinear) -> Layer:
     attention = layer.self_attn
     norms = layer.input_layernorm, layer.post_attention_layernorm, attention.q_norm, attention.k_norm
-    matrices = query_key_value, attention.o_proj, gate_up, layer.mlp.down_proj
-    query_key_value, *others = (each.matrix for each in matrices)
-    return Layer(*(norm.weight.data_ptr() for norm in norms), query_key_value, Matrix(), *others)
+    others = (each.matrix for each in (attention.o_proj, gate_up, layer.mlp.down_proj))
+    return Layer(*(norm.weight.data_ptr() for norm in norms), query_key_value.matrix, Matrix(), *others)
 
 
 def _can_run_block(network: Any) -> bool:
