@@ -59,7 +59,8 @@ def test_the_logits_are_those_of_the_weights_in_float32(family, kind):
     model = stored(small(family, **sizes_for(kind)), kind)
     ids = random.Random(1).choices(range(300), k=40)
     expected, seen = EagerRunner(model).forward(ids, keep=40), runner_of(model).forward(ids, keep=40)
-    torch.testing.assert_close(seen, expected, rtol=0, atol=1e-4)
+    atol = 1.5e-4 if sizes_for(kind) else 1e-4  # a model of twice the width adds up twice the terms
+    torch.testing.assert_close(seen, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(("head", "groups", "tied"), [(64, 4, True), (96, 1, False), (128, 2, False)])
