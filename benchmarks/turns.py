@@ -20,7 +20,7 @@ from pathlib import Path
 
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.experiments.race import ROUNDS, SECONDS
 from playground.lane import Lane, Request, lanes_of, standard_lane
 from playground.models.store import ModelStore
@@ -87,6 +87,7 @@ def _measured(backend: LocalBackend, lanes: Sequence[Lane], request: Request, ru
     for lane in lanes:
         backend.warm_up(lane, request, lambda: False)
     pairs = [_pair(backend, lanes, request) for _ in range(runs)]
+    check(all(pair[1] for pair in pairs), f"An answer ended before {LEAST} rounds. Raise --max-new-tokens.")
     standard, assisted = ([statistics.median(pair[lane]) for pair in pairs] for lane in range(2))
     return Bias(
         lanes[1].drafter,

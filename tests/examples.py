@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+from playground.conversation import Message
 from playground.lane import Lane, Request
 from playground.trace import DraftToken, Environment, Round, TargetToken, Trace
 
@@ -17,6 +19,11 @@ ENVIRONMENT = Environment(
     weights=("made by hand",),
     created="2026-01-01T00:00:00+00:00",
 )
+
+
+def dialogue(*texts: str) -> tuple[Message, ...]:
+    """The turns of a user and an assistant."""
+    return tuple(Message(role, text) for role, text in zip(itertools.cycle(("user", "assistant")), texts, strict=False))
 
 
 def plain_round(id_: int, *, margin: float = 0.5, start_s: float = 0.0, verify_s: float = 0.1) -> Round:

@@ -18,6 +18,7 @@ from playground.trace import Reused
 from playground.views import headline, run_details
 from playground.views.comparison import repeat
 from tests.backends.fake_server import Answer, llama_server, serve
+from tests.examples import dialogue
 
 REQUEST = Request("Say the line “🦀 waves and waves and waves” four times.", max_new_tokens=40)
 
@@ -160,7 +161,7 @@ def test_the_command_that_repeats_it_names_the_servers(server):
 
 
 def test_a_conversation_is_passed_on_with_its_tools_and_its_cache(server):
-    asked = {"history": ("Hi", "Hello."), "tools": '[{"name": "f"}]', "template": "enable_thinking=false"}
+    asked = {"history": dialogue("Hi", "Hello."), "tools": '[{"name": "f"}]', "template": "enable_thinking=false"}
     backend = connect(server.url)
     backend.warm_up(backend.lane(), Request("And now?", **asked), lambda: False)
     earlier = next(body for path, body in server.asked if path == "/apply-template")
@@ -175,7 +176,7 @@ def test_a_conversation_is_passed_on_with_its_tools_and_its_cache(server):
     assert next(body for path, body in server.asked if path == "/completion")["cache_prompt"] is True
 
 
-@pytest.mark.parametrize("asked", [{}, {"history": ("Hi", "Hello."), "prefix_cache": False}])
+@pytest.mark.parametrize("asked", [{}, {"history": dialogue("Hi", "Hello."), "prefix_cache": False}])
 def test_the_cache_is_off_where_nothing_is_earlier_or_it_is_not_wanted(server, asked):
     traced(server.url, Request("And now?", **asked))
     assert server.asked[-1][1]["cache_prompt"] is False

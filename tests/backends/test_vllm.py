@@ -15,6 +15,7 @@ from playground.experiments.events import Watch
 from playground.experiments.race import decode
 from playground.lane import Request
 from tests.backends.fake_server import RECORDED, Answer, serve, vllm
+from tests.examples import dialogue
 
 REQUEST = Request("Say the line “🦀 waves and waves and waves” four times.", max_new_tokens=40)
 
@@ -178,13 +179,13 @@ def test_an_estimate_has_the_counts_of_the_request():
 
 
 def test_a_conversation_is_passed_on_and_its_turns_share_a_cache_of_their_own():
-    asked = {"history": ("Hi", "Hello."), "tools": '[{"name": "f"}]', "template": "enable_thinking=false"}
+    asked = {"history": dialogue("Hi", "Hello."), "tools": '[{"name": "f"}]', "template": "enable_thinking=false"}
     with serve(vllm()) as server:
         backend = connect(server.url)
         for request in (
             Request("And now?", **asked),
-            Request("And now?", **{**asked, "history": ("Hi", "Hello.", "More?", "Yes.")}),
-            Request("And now?", **{**asked, "history": ("Ho", "Hello.")}),
+            Request("And now?", **{**asked, "history": dialogue("Hi", "Hello.", "More?", "Yes.")}),
+            Request("And now?", **{**asked, "history": dialogue("Ho", "Hello.")}),
             Request("And now?", **asked, prefix_cache=False),
         ):
             decode(backend, backend.lane(), request, Watch())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,7 @@ from benchmarks import cpu, parts, turns
 from benchmarks.__main__ import main
 from playground.backends import llama_server
 from playground.errors import PlaygroundError
-from playground.lane import assisted_lane
+from playground.lane import Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair, load_pairs
@@ -149,13 +148,45 @@ def test_turns_are_held_against_lanes_alone(tiny_folder, tmp_path):
     main(["turns", "--target", str(tiny_folder), "--drafters", "ngram", "--runs", "3", "--max-new-tokens", "8",
           "--dtype", "float32", "--json", str(out)])  # fmt: skip
     (found,) = json.loads(out.read_text())
-    assert found["drafter"] == "ngram" and found["bias"][1] <= found["bias"][0] <= found["bias"][2]
+    assert found["drafter"] == "ngram" and found["rounds"] == 3 * (turns.LEAST - 1)
+    for low, high in ((1, 0), (0, 2)):
+        assert found["speedup"][low] <= found["speedup"][high]
 
 
-def test_rounds_that_take_longer_by_turns_are_told_through_a_burst():
-    rounds = [replace(examples.plain_round(i, start_s=0.1 * i), end_s=0.1 * i + 0.08) for i in range(30)]
-    longer = [replace(each, end_s=each.start_s + (0.6 if i in (7, 8) else 0.084)) for i, each in enumerate(rounds)]
-    alone, by_turns = examples.trace(rounds), examples.trace(longer)
-    off = turns._slower(by_turns, alone)
-    assert off == pytest.approx(math.log(1.05))
-    assert turns._estimate([off, off + 0.01, off - 0.01, off + 0.5])[0] == pytest.approx(1.05, abs=0.02)
+class Disturbed:
+    """Lanes whose rounds take a twentieth longer after a round of another lane; every 40th round meets a burst."""
+
+    def __init__(self):
+        self.last, self.taken = None, 0
+
+    def load(self, lane, progress):
+        pass
+
+    def warm_up(self, lane, request, stopped):
+        pass
+
+    def run(self, lane, request):
+        return SimpleNamespace(rounds=self.rounds(lane, request.max_new_tokens))
+
+    def rounds(self, lane, tokens):
+        for i in range(tokens):
+            verify_s = (
+                0.1 * (1.05 if lane.drafter == "none" and self.last != lane else 1) * (1 + (self.taken % 40 == 0))
+            )
+            self.last, self.taken = lane, self.taken + 1
+            yield examples.plain_round(i, verify_s=verify_s)
+
+
+def test_rounds_that_take_longer_by_turns_are_told_through_bursts():
+    pair = load_pairs()[0]["starter"]
+    lanes = [standard_lane(pair), assisted_lane(pair, "ngram", 4)]
+    found = turns._measured(Disturbed(), lanes, Request("x", max_new_tokens=60), 5)
+    assert found.standard[0] == pytest.approx(1.05) and found.assisted[0] == pytest.approx(1.0)
+    assert found.speedup == pytest.approx((1.05,) * 3)
+
+
+def test_answers_that_end_before_a_turn_are_told_in_words():
+    pair = load_pairs()[0]["starter"]
+    lanes = [standard_lane(pair), assisted_lane(pair, "ngram", 4)]
+    with pytest.raises(PlaygroundError, match="--max-new-tokens"):
+        turns._measured(Disturbed(), lanes, Request("x", max_new_tokens=4), 2)

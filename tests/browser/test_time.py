@@ -294,7 +294,7 @@ def test_arrow_keys_step_through_the_chosen_lane_in_words(stage):
     assert "9 (p 0.700, q 0.800), kept with probability p ÷ q where p is below q" in told_
     assert "Sampled in its place: 3 (p 0.900)" in told_ and "3 tokens: 1 2 3" in told_
     scrubber.press("ArrowRight")
-    assert "2 of 2 accepted, to the end of the draft. The same pass gives one more: 6" in words()
+    assert "2 of 2 accepted, to the end of the draft. The same check gives one more: 6" in words()
     scrubber.press("ArrowRight")
     assert "A tree of 5 tokens, 2 deep" in words()
     assert "1 token accepted. Rejected: 7 (p 0.300, q 0.400), 8 (p 0.300, q 0.400)" in words()
@@ -357,7 +357,7 @@ def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
     caption, guesses = page.locator(".replay .caption"), page.locator(".tokens").nth(1).locator(".guessing")
     caption.get_by_text("Slow, round 3: 4 guesses …").wait_for()
     guesses.locator(".guesses .in", has_text="nay").first.wait_for()
-    caption.get_by_text("all 4 checked in one pass").wait_for()
+    caption.get_by_text("all 4 checked at once …").wait_for()
     page.locator(".guessing.judged").wait_for(state="attached")
     page.locator(".replay .caption:text-is('Round 3: guessed 4, kept 1, +1 free')").wait_for()
     assert guesses.count() == 0, "what was not kept is gone"

@@ -268,7 +268,7 @@ def test_the_exact_rule_is_not_caught():
 
 @pytest.mark.parametrize("rule", [all_accepted, typical, redrawn])
 def test_a_wrong_rule_is_caught(rule, monkeypatch):
-    monkeypatch.setattr(verify, "speculative_sampling", rule)
+    monkeypatch.setitem(verify.RULES, "token", rule)
     assert caught()
 
 
