@@ -6,7 +6,7 @@ Chromium; loads no model.
 
 The run that comes with the page is that of its first example, with the default drafter, on a quiet machine:
 
-    python -m playground compare --pair starter --json assets/recorded.json \\
+    python -m playground compare --pair starter --dtype bfloat16 --json assets/recorded.json \\
         --prompt "Write a Python function that returns the first n Fibonacci numbers as a list."
 
 The rounds are of the starter's drafters, one each, for *How this drafter works*: assets/rounds.json. They need the
