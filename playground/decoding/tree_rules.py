@@ -25,7 +25,6 @@ from playground.decoding.chain_rules import outcome_of
 from playground.decoding.drafters.base import Draft
 from playground.decoding.runners.buffers import ancestry
 from playground.decoding.sampling import Noise
-from playground.decoding.transfer import to_device
 from playground.lane import JOINT
 
 Rescale = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -76,14 +75,6 @@ def laid_out(draft: Draft, rule: str) -> tuple[Tensor, Tensor]:
         branch, elder = ancestry(draft.parents), (parent == parent[:, None]) & (place < place[:, None])
         needs = branch, branch @ elder
     return torch.from_numpy(np.array(families)), torch.from_numpy(np.stack(needs))
-
-
-def on_device(draft: Draft, rule: str, device: torch.device) -> Tree:
-    """Returns a sampled tree for a rule."""
-    assert draft.probabilities is not None, "the draft was sampled"
-    return Tree(
-        to_device(draft.ids, device), draft.probabilities, *(to_device(part, device) for part in laid_out(draft, rule))
-    )
 
 
 def rescaled(mass: Tensor, alpha: Tensor, q_left: Tensor) -> Tensor:
