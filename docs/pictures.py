@@ -8,6 +8,8 @@ The run that comes with the page is that of its first example, with the default 
 
     python -m playground compare --pair starter --dtype bfloat16 --json assets/recorded.json \\
         --prompt "Write a Python function that returns the first n Fibonacci numbers as a list."
+    python -m playground record make assets/recorded.json -o records/starter-recorded.json \\
+        --suite "one prompt, the run with which the page opens" --note "one prompt chosen as an example: no suite"
 
 The rounds are of the starter's drafters, one each, for *How this drafter works*: assets/rounds.json. They need the
 starter.

@@ -6,9 +6,11 @@ import argparse
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from playground import ROOT
 from playground.commands.arguments import check_writable, read, write
 from playground.errors import PlaygroundError, check
 from playground.format import count
@@ -67,6 +69,9 @@ def _make(options: argparse.Namespace) -> None:
     if not isinstance(result, SuiteResult):
         raise PlaygroundError("A record is made of a comparison, a suite, a sweep or a recommendation.")
     made = record.of(result, suite=options.suite, url=options.url, note=options.note, prompts=options.prompts)
+    path = Path(options.result).resolve()
+    if path.is_relative_to(ROOT / "assets"):
+        made = replace(made, run=path.relative_to(ROOT).as_posix())
     if options.out:
         write(options.out, record.text(made).rstrip())
     else:
