@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import random
 import statistics
 import time
@@ -28,7 +27,7 @@ import playground
 import playground.models.cuda as cuda_kernels
 from playground.decoding.runners.graphs import graphs_for
 from playground.models.attention import GROUPED
-from playground.models.fetch.files import cache_folder
+from playground.models.fetch.files import cache_folder, replacing
 from playground.models.fused import FusedLayer
 
 if TYPE_CHECKING:
@@ -102,9 +101,8 @@ def _file(static: StaticModel) -> Path:
 def _keep(file: Path, paths: Paths) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        written = file.with_suffix(f".{os.getpid()}")
-        written.write_text(json.dumps(asdict(paths)))
-        written.replace(file)
+        with replacing(file) as part:
+            part.write_text(json.dumps(asdict(paths)))
     except OSError:  # a folder that cannot be written costs a second at each start
         pass
 
