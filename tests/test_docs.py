@@ -168,7 +168,7 @@ def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
         words for page, line in BLOCKS if page == "README.md" and (words := ours(line)[1])[:1] == ["compare"]
     )
     prompt = "Repeat three times: the quick brown fox jumps over the lazy dog."
-    commands.main([*compare, "--dtype", "float32", "--max-new-tokens", "32", "--prompt", prompt])
+    commands.main([*compare, "--dtype", "float32", "--max-new-tokens", "20", "--prompt", prompt])
     assert "Prompt lookup" in capsys.readouterr().out
     data = json.loads((tmp_path / "out.json").read_text())
     standard, assisted = data["lanes"]

@@ -106,7 +106,7 @@ def test_published_drafters_read_the_head_and_embedding_of_a_target_in_int4(tmp_
         DFlash(dflash_base(target), target, frozenset()),
         load_eagle3(head, target).network,
     ]
-    for prompt in prompts(4):
+    for prompt in prompts(2):
         expected = generated(target, prompt)
         for network in networks:
             assert ids_of(rounds_of(target, over(network, way), prompt)) == expected
