@@ -213,7 +213,7 @@ def test_what_is_drafted_at_once_is_what_single_steps_draft(monkeypatch, way, sa
         "captured": lambda of: StaticRunner(kept[of], 300),
     }
     rule = partial(decide, verification="traversal") if way == "sampled tree" else decide
-    for prompt in (*prompts(2), [1 + i % (V - 2) for i in range(235)]):
+    for prompt in (prompts(2)[1], [1 + i % (V - 2) for i in range(248)]):
         written = {}
         for name, make in makes.items():
             with monkeypatch.context() as patch:
@@ -222,7 +222,7 @@ def test_what_is_drafted_at_once_is_what_single_steps_draft(monkeypatch, way, sa
                     patch.setattr(MtpBranches, "captured", None)
                     patch.setattr(AssistantBranches, "captured", None)
                 drafts = over(head, way) if way in ("chain", "tree", "sampled tree") else drafting(way, model, make)
-                rounds = rounds_of(model, drafts, prompt, max_new_tokens=40, ends=(), rule=rule, **sampling)
+                rounds = rounds_of(model, drafts, prompt, max_new_tokens=26, ends=(), rule=rule, **sampling)
             written[name] = [without_times(r) for r in rounds]
         assert written["uncaptured"] == written["captured"]
         if "tree" in way:  # whose levels are grown in wider passes, with other last digits
@@ -284,11 +284,11 @@ def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
         return StaticRunner(kept[of], 64)
 
     addresses = []
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         assert_same(*both_ways(monkeypatch, model, way, make, prompt))
         addresses.append([tensor.data_ptr() for static in kept.values() for tensor in buffers(static)])
     assert len({tuple(of_run) for of_run in addresses}) == 1
-    assert all(recorder.replays > 3 * recorder.captures for recorder in recorders)
+    assert all(recorder.replays > 2 * recorder.captures for recorder in recorders)
     assert kept[model].graphs.seconds > 0
 
 
@@ -467,7 +467,7 @@ def test_drafting_reads_what_is_there_not_what_is_reserved(monkeypatch, way):
     monkeypatch.setattr(FixedLayer, "update", seen)
     runner = lambda of: StaticRunner(static, 4_000)  # noqa: E731
     for text in (prompt[:3], prompt):
-        assert_same(*both_ways(monkeypatch, model, way, runner, text, max_new_tokens=40, ends=()))
+        assert_same(*both_ways(monkeypatch, model, way, runner, text, max_new_tokens=26, ends=()))
     read.remove(max(read))  # the pass that allocates the cache
     assert read == {256, 512}
 
