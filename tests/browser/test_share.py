@@ -90,7 +90,7 @@ def test_a_run_is_kept_in_the_address_and_in_the_strip_and_a_long_prompt_is_left
 
     strip.get_by_role("radio").nth(1).wait_for()
     assert strip.get_by_role("radio").nth(0).is_checked()
-    assert violations(page) == []
+    assert violations(page, "#runs") == []
     strip.locator("label").nth(1).click()
     wait_for_prompt(page, "echo A first prompt")
     for index, lane in enumerate(first.lanes):
@@ -108,11 +108,11 @@ def test_what_an_address_gets_wrong_is_said_and_not_used(visit):
     assert page.get_by_label("number input for Temperature").input_value() == "0"
 
 
-def test_the_menu_shares_the_run_that_is_shown(visit):
-    page = visit()
-    assert copied(page, "markdown").startswith("|  | Standard | "), "the recorded run"
+def test_the_menu_shares_the_run_that_is_shown(user):
+    page = user
+    assert copied(page, "markdown").startswith("|  | Standard | "), "of a trace that was opened"
     page.get_by_role("button", name="Share").click()
-    assert violations(page) == []
+    assert violations(page, "#share-menu") == []
     page.keyboard.press("Escape")
     assert page.locator("#share-menu").is_hidden()
     run(page, "Compare TCP and UDP.")
