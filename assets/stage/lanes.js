@@ -110,8 +110,7 @@ function lane(index) {
   function tellReached(n, time) {
     const tokens = tokensOf(rounds.all.slice(0, n));
     const took = Math.min(time, rounds.all.at(-1)?.times.end ?? 0);
-    const soFar = n < rounds.all.length ? " so far" : "";
-    say(reached, took ? `${(tokens / took).toFixed(1)} tok/s${soFar}` : "");
+    say(reached, took ? `${(tokens / took).toFixed(1)} tok/s` : "");
   }
 
   /** @param {number} time @param {number} share of the round that plays slowly */

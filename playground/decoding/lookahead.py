@@ -84,7 +84,8 @@ class Measured(Constant):
     than its price, and while drafting does not pay, the lane decodes plainly. Sums decay from round to round.
 
     The costs of passes were measured when the model was loaded, on another text and perhaps on a busy machine. So this
-    run's plain rounds are compared with the others, and wide passes cost more or less from then on (`_steep`).
+    run's plain rounds are compared with the others, and wide passes cost more or less from then on (`_steep`). What a
+    level of a scored draft costs is a guess at first, so that the first drafts are no deeper than most drafters pay.
 
     Args:
         most: the most tokens of a draft; of a tree, its depth.
@@ -93,11 +94,10 @@ class Measured(Constant):
 
     KEEP, KEEP_RATE = 0.97, 0.9  # of each sum, from a round to the next
     PRIOR = 2.0  # tokens for which the drafter's own probabilities are believed
-    LOSS, REST, LONGEST = 1.5, 8, 64  # plain passes lost before a pause; its rounds, twice as many each time
+    LOSS, REST, LONGEST = 0.7, 16, 64  # plain passes lost before a pause; its rounds, twice as many each time
     GUESS = 0.2  # plain rounds that the first pass counts for, whatever its width
-    OUTLIER = (
-        3.0  # times what is usual: the most that a draft or a pass is taken to cost, as others use the machine too
-    )
+    LEVEL, LEVELS = 0.25, 2.0  # the guess, in plain passes; the levels that it counts for
+    OUTLIER = 3.0  # times what is usual: the most that a draft or pass is taken to cost, as others use the machine too
 
     def __init__(self, most: int, cost: Callable[[int], float]) -> None:
         super().__init__(most)
@@ -106,13 +106,16 @@ class Measured(Constant):
         self._expected = [self.PRIOR, self.PRIOR]  # of lookups, and of drafts that a model scored
         self._accepted = [self.PRIOR, self.PRIOR]
         self._tokens = self._passes = 1.0  # their ratio is R
-        self._plain_s = self._plains = self._draft_s = self._levels = 0.0
+        self._plain_s = self._plains = 0.0
+        self._drafts, self._levels = self.LEVEL * self.LEVELS, self.LEVELS  # of scored drafts
+        self._drafted, self._promised = 0, 0.0  # of the draft that is verified: its depth, and the tokens it shall give
         self._wide, self._expected_wide = self.PRIOR, self.PRIOR  # what wide passes cost beyond a plain one
         self._balance, self._pause, self._waits = 0.0, self.REST, 0
         self._prefilled, self._rested = False, True
         self._set_threshold()
 
     def worth(self, draft: Draft) -> Draft:
+        self._drafted = draft.depth
         if draft.probabilities is not None:  # whether a sampled token is verified must not depend on the token
             return draft
         chances = [1.0]
@@ -122,6 +125,7 @@ class Measured(Constant):
         best = sorted(range(len(draft.ids)), key=lambda i: -chances[i + 1])  # each comes after its parent
         rate = self._rate
         kept = worthwhile((chances[i + 1] for i in best), lambda tokens: rate * self._price(tokens))
+        self._promised = sum(chances[i + 1] for i in best[:kept])
         return draft.only(sorted(best[:kept]))
 
     def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
@@ -133,7 +137,9 @@ class Measured(Constant):
         self._learn(draft, path)
         if self.tokens:
             spent = self._drafting(draft, draft_s)
-            self._balance = min(self._balance + len(path) - (cost - 1) - spent, self.LOSS)
+            promised = self._promised if draft.probabilities is None else len(path)
+            gained = (len(path) + promised) / 2 - (cost - 1) - spent  # luck alone shall neither end nor prolong it
+            self._balance = min(self._balance + gained, self.LOSS)
             cost += spent
             self._pause = self.REST if self._balance > 0 else self._pause
             if self._balance < -self.LOSS:
@@ -179,17 +185,20 @@ class Measured(Constant):
 
     def _drafting(self, draft: Draft, draft_s: float) -> float:
         """Returns the cost of a draft in plain passes. The first, and that after a pause, also reads the text."""
+        cost = draft_s * self._plains / self._plain_s
+        if draft.candidates is None:
+            return min(cost, 1.0)
         if not self._rested:
-            usual_s = self._draft_s / self._levels * (draft.depth + 1) if self._levels else draft_s
-            self._draft_s = self.KEEP * self._draft_s + min(draft_s, self.OUTLIER * usual_s)
-            self._levels = self.KEEP * self._levels + draft.depth + 1
+            usual = self._level * (self._drafted + 1)
+            self._drafts = self.KEEP * self._drafts + min(cost, self.OUTLIER * usual)
+            self._levels = self.KEEP * self._levels + self._drafted + 1
         self._rested = False
-        return self._level * (draft.depth + 1)
+        return self._level * (self._drafted + 1)
 
     @property
     def _level(self) -> float:
-        """The cost of one more level of a draft, in plain passes."""
-        return self._draft_s / self._levels * self._plains / self._plain_s if self._levels else 0.0
+        """The cost of one more level of a scored draft, in plain passes."""
+        return self._drafts / self._levels
 
     @property
     def _rate(self) -> float:

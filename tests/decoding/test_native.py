@@ -63,7 +63,7 @@ def test_the_logits_are_those_of_the_weights_in_float32(family, kind):
     torch.testing.assert_close(seen, expected, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(("head", "groups", "tied"), [(64, 4, True), (96, 1, False), (128, 2, False)])
+@pytest.mark.parametrize(("head", "groups", "tied"), [(32, 2, True), (64, 4, True), (96, 1, False), (128, 2, False)])
 def test_heads_of_any_width_and_number(head, groups, tied):
     model = stored(small("llama", head, groups, tied), "Q4_1")
     ids = random.Random(1).choices(range(300), k=30)
@@ -279,9 +279,7 @@ def test_a_draft_in_one_call_is_that_of_torch(models, kind, way, monkeypatch):
         assert seen.q == pytest.approx(expected.q, rel=0.1)
         own = len(network.draft_ids)  # torch has the rows that the text adds as they were loaded
         torch.testing.assert_close(logits[:, :own], others[:, :own], rtol=0, atol=2e-3)
-        added, unused = others[:, own : logits.shape[1]], others[:, logits.shape[1] :]  # columns that torch has besides
-        torch.testing.assert_close(logits[:, own:], added, rtol=0, atol=0.1)
-        assert unused.isneginf().all()
+        torch.testing.assert_close(logits[:, own:], others[:, own:], rtol=0, atol=0.1)
     again = proposed(model, network, way, NativeRunner, threads=2)
     assert all(torch.equal(one, two) for (_, one), (_, two) in zip(native, again, strict=True))
 

@@ -74,13 +74,22 @@ def test_without_a_library_and_a_compiler_torch_computes_and_the_reason_is_told(
     assert found is None and "no C compiler" in why
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF cut short", b"#!/bin/sh"])
-def test_a_damaged_library_is_told_and_torch_computes(content, tmp_path, monkeypatch):
+@pytest.mark.parametrize("content", [b"", b"\x7fELF cut short", b"#!/bin/sh", "half"])
+def test_in_place_of_a_damaged_library_the_compiler_makes_one_or_torch_computes(content, tmp_path, monkeypatch):
     name = build.file_name(sys.platform, library.platform.machine().lower())
+    if content == "half":  # Linux would load it
+        whole = (FOLDER / "built" / "linux-x86_64.so").read_bytes()
+        content = whole[: len(whole) // 2]
     (tmp_path / "built").mkdir()
     (tmp_path / "built" / name).write_bytes(content)
+    monkeypatch.setenv("PLAYGROUND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "no-such-compiler")
     found, why = found_in(tmp_path, monkeypatch)
-    assert found is None and "be loaded (" in why
+    assert found is None and "be loaded (" in why and "no C compiler" in why
+    monkeypatch.delenv("CC")
+    if shutil.which("cc"):
+        found, why = found_in(tmp_path, monkeypatch)
+        assert found and not why
 
 
 @pytest.mark.slow

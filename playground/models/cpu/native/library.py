@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import struct
 import sys
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import cache
@@ -25,6 +26,7 @@ from playground.models.cpu.native import build
 
 FOLDER = Path(__file__).parent
 TORCH, PLAIN = "torch", "plain C"  # plain C is the reference of the tests: slower than torch
+ELF_HEADER = 64
 FOUR, FIVE, EIGHT, FOUR_K, FIVE_K, SIX_K, BFLOAT16, FLOAT16 = range(8)  # kinds of matrices; engine.h has their layouts
 
 
@@ -156,7 +158,7 @@ def engines() -> tuple[Engine, ...]:
     Raises:
         OSError: no library can be loaded.
     """
-    library = ctypes.CDLL(str(_library()))
+    library = _library()
     library.engine_at.restype = POINTER(Functions)
     found: list[Engine] = []
     while pointer := library.engine_at(len(found)):
@@ -175,7 +177,7 @@ def _found() -> tuple[Engine | None, str]:
     try:
         usable = engines()
     except (OSError, AttributeError) as error:
-        return None, f"the engine cannot be loaded ({' '.join(str(error).split())[:200]})"
+        return None, f"the engine cannot be loaded ({' '.join(str(error).split())[:300]})"
     found = next((each for each in usable if wanted == each.name or (not wanted and each.name != PLAIN)), None)
     if found:
         return found, ""
@@ -184,11 +186,35 @@ def _found() -> tuple[Engine | None, str]:
     return None, f"this machine cannot run PLAYGROUND_ENGINE={wanted[:40]}, only {', '.join(e.name for e in usable)}"
 
 
-def _library() -> Path:
-    """Returns the path of the library for this machine, which may be built for it.
+def _library() -> ctypes.CDLL:
+    """Loads the package's library for this machine, or else one that is built here.
 
     Raises:
-        OSError: there is none, and none can be built.
+        OSError: neither is there and whole.
     """
     shipped = FOLDER / "built" / build.file_name(sys.platform, platform.machine().lower())
-    return shipped if shipped.is_file() else build.on_this_machine()
+    reason = "the package has none for this machine"
+    if shipped.is_file():
+        try:
+            _check_whole(shipped)
+            return ctypes.CDLL(str(shipped))
+        except OSError as error:  # damaged, or made for another C library
+            reason = str(error)
+    try:
+        return ctypes.CDLL(str(build.on_this_machine()))
+    except OSError as error:
+        raise OSError(f"{reason}; {error}") from None
+
+
+def _check_whole(path: Path) -> None:
+    """Checks that an ELF file reaches to the end of its last table: Linux loads one that was cut short, and ends the
+    process where it reads what is missing.
+
+    Raises:
+        OSError: it does not.
+    """
+    content = path.read_bytes()
+    if content[:4] == b"\x7fELF" and len(content) >= ELF_HEADER:
+        (at,), (size, count) = struct.unpack_from("<Q", content, 40), struct.unpack_from("<2H", content, 58)
+        if len(content) < at + size * count:
+            raise OSError(f"{path.name} is cut short")

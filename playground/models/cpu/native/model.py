@@ -34,7 +34,7 @@ from playground.models.fused import Beside, FusedLayer
 
 MODELS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 ROPES = ("default", "linear", "llama3", "yarn")  # rotary embeddings whose angles depend on the position alone
-WIDTHS = (64, 96, 128)  # of a head
+WIDTHS = (32, 64, 96, 128)  # of a head
 EMBEDDINGS = {torch.float32: -1, torch.bfloat16: BFLOAT16, torch.float16: FLOAT16}
 
 
