@@ -238,6 +238,8 @@ export interface Signals {
   /** The replay shows this second; Infinity shows everything. `share`: of the drafting lane's round that plays slowly, how
    * much has passed; else 0. */
   seek: { time: number; share: number };
+  /** The timeline shows these seconds, from so many pixels on. */
+  view: Span & { left: number };
 }
 
 export interface Which {

@@ -6,6 +6,7 @@ a server does not report is None, which means unknown, never zero.
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -349,5 +350,5 @@ def check_lanes(lanes: Sequence[Lane], baseline: str) -> None:
     check(len(lanes) >= 2, "A comparison needs two lanes or more.")
     names = Counter(lane.name for lane in lanes)
     name, count = names.most_common(1)[0]
-    check(count == 1, f"Two lanes of a comparison are named {name!r}. Give each a name of its own.")
-    check(baseline in names, f"No lane is named {baseline!r}, which should be the baseline.")
+    check(count == 1, f"Two lanes of a comparison are named {reprlib.repr(name)}. Give each a name of its own.")
+    check(baseline in names, f"No lane is named {reprlib.repr(baseline)}, which should be the baseline.")

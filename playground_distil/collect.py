@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from playground import ROOT
 from playground.errors import PlaygroundError
+from playground.models.fetch.files import replacing
 from playground.models.load import LoadedModel
 from playground_distil.answers import Answer, Messages, plain_text, prompt_ids, write
 
@@ -145,21 +146,17 @@ def _check_target(path: Path, target: LoadedModel) -> None:
 
 
 def _save(answers: list[Answer], path: Path, target: LoadedModel, layers: tuple[int, ...]) -> None:
-    half = path.with_suffix(".part")
-    save_file(
-        {
-            "layers": torch.tensor(layers),
-            "ids": torch.cat([answer.ids for answer in answers]),
-            "lengths": torch.tensor([len(answer.ids) for answer in answers]),
-            "prompt_lengths": torch.tensor([answer.prompt_length for answer in answers]),
-            "features": torch.cat([answer.features for answer in answers]),
-            "choices": torch.cat([answer.choices for answer in answers]),
-            "chances": torch.cat([answer.chances for answer in answers]),
-        },
-        half,
-        metadata={"target": target.weights},
-    )
-    half.rename(path)
+    tensors = {
+        "layers": torch.tensor(layers),
+        "ids": torch.cat([answer.ids for answer in answers]),
+        "lengths": torch.tensor([len(answer.ids) for answer in answers]),
+        "prompt_lengths": torch.tensor([answer.prompt_length for answer in answers]),
+        "features": torch.cat([answer.features for answer in answers]),
+        "choices": torch.cat([answer.choices for answer in answers]),
+        "chances": torch.cat([answer.chances for answer in answers]),
+    }
+    with replacing(path) as part:
+        save_file(tensors, part, metadata={"target": target.weights})
 
 
 def _texts(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -24,6 +24,7 @@ from playground import metrics
 from playground.errors import PlaygroundError
 from playground.format import duration
 from playground.models.device import has_bfloat16
+from playground.models.fetch.files import replacing
 from playground_distil.answers import Answer
 from playground_distil.data import batches
 from playground_distil.students import Student
@@ -118,9 +119,8 @@ def train(
                         "done": done,
                         "log": json.dumps(log),
                     }
-                    half = checkpoint.with_suffix(".part")  # an interrupted write leaves the last checkpoint intact
-                    torch.save(state, half)
-                    half.replace(checkpoint)
+                    with replacing(checkpoint) as part:  # an interrupted write leaves the last checkpoint intact
+                        torch.save(state, part)
                 report.step(done, lesson.loss.item(), log)
                 if done >= plan.tokens:
                     break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ CHAT_TEMPLATE = (
 )
 
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the programs that tests start
 torch.set_num_threads(1)  # for tiny models more threads only wait for each other, and several workers run at once
 
 

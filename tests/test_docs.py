@@ -162,13 +162,13 @@ def test_every_file_and_test_that_is_named_is_there(page):
 
 @pytest.mark.starter
 def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
-    """The one honest run from end to end: real weights, both lanes, greedy, float32, every token accounted for."""
+    """The one honest run from end to end: real weights, both lanes, greedy, every token accounted for."""
     monkeypatch.chdir(tmp_path)
     compare = next(
         words for page, line in BLOCKS if page == "README.md" and (words := ours(line)[1])[:1] == ["compare"]
     )
     prompt = "Repeat three times: the quick brown fox jumps over the lazy dog."
-    commands.main([*compare, "--dtype", "float32", "--max-new-tokens", "32", "--prompt", prompt])
+    commands.main([*compare, "--max-new-tokens", "20", "--prompt", prompt])
     assert "Prompt lookup" in capsys.readouterr().out
     data = json.loads((tmp_path / "out.json").read_text())
     standard, assisted = data["lanes"]

@@ -15,6 +15,7 @@ from playground import drafting_methods
 from playground.commands import main
 from playground.decoding import drafters
 from playground.drafting_methods import DRAFTERS, HELP, METHODS, DraftingMethod
+from playground.plugins import load_plugins
 from playground.presets import load_pairs
 from playground.ui import page
 from playground.ui.compare.controls import drafter_choices
@@ -64,21 +65,25 @@ def test_the_endpoint_accepts_it(registered):
     assert re.search(r"One of ngram, .*\brepeat\b", get_function_description(compare)[1]["drafter"])
 
 
-def test_a_package_of_its_own_adds_it_once_it_is_installed(tiny_folder, tmp_path):
+def test_a_package_of_its_own_adds_it_once_it_is_installed(tiny_folder, tmp_path, monkeypatch):
     site = installed(tmp_path, {**files_of(GUIDE), "playground_repeat/drafter.py": CODE})
-    out = tmp_path / "out.json"
-    compare = ["compare", "--target", str(tiny_folder), "--drafter", "repeat", "--prompt", "waves and waves and",
-               "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)]  # fmt: skip
-    code = f"""
+    code = """
 import sys, playground_repeat, playground.drafting_methods as it
 print(*it.METHODS, 'torch' in sys.modules)
 from playground.commands import main
 main(['drafters', 'repeat'])
-main({compare})
 """
     names, title, *_ = in_python(site, "-c", code).splitlines()
     assert names.endswith(" none repeat False"), "its registration may be imported first"
     assert title.startswith("# Repeat")
+
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setitem(METHODS, "repeat", None)  # so that it goes with the test
+    del METHODS["repeat"]
+    load_plugins("playground.drafters", drafting_methods._add)
+    out = tmp_path / "out.json"
+    main(["compare", "--target", str(tiny_folder), "--drafter", "repeat", "--prompt", "waves and waves and",
+          "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)])  # fmt: skip
     standard, lane = json.loads(out.read_text())["lanes"]
     assert lane["lane"]["name"] == "Repeat the last token"
     assert max(len(round_["drafted"]) for round_ in lane["rounds"]) == 3

@@ -132,6 +132,7 @@ def damaged(*path_and_value) -> str:
         (damaged("schema_version", 99), "schema version 99"),
         (damaged("schema_version", 2), "schema version 2"),
         (damaged("lanes", []), "two lanes"),
+        (damaged("baseline", "x" * 10**6), "No lane is named"),
         (damaged("lanes", 0, "rounds", 1, 7), r"lanes\[0\].rounds\[1\]"),
         (damaged("lanes", 1, "rounds", 0, "drafted", 0, "decision", "perhaps"), "decision"),
         (damaged("lanes", 1, "rounds", 0, "target", "reason", ["plain"]), "reason"),
@@ -150,8 +151,9 @@ def damaged(*path_and_value) -> str:
     ],
 )
 def test_what_is_not_a_trace_is_refused_with_what_is_wrong(text, named):
-    with pytest.raises(PlaygroundError, match=named):
+    with pytest.raises(PlaygroundError, match=named) as refused:
         load(text)
+    assert len(str(refused.value)) < 300, "a file's long text is not repeated"
 
 
 JSON = st.recursive(

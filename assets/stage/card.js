@@ -105,7 +105,7 @@ function cardOf(value) {
     });
     timelineOf(rounds, CARD.margin + CARD.label, top, right - CARD.margin - CARD.label, step * 0.72);
   });
-  const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
+  const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label - 70 }; // beside the axis' name
   write(
     "a block is a pass through the model, hatched while drafting; on top, accepted guesses (height = tokens)",
     CARD.margin + CARD.label,

@@ -110,7 +110,8 @@ function lane(index) {
   function tellReached(n, time) {
     const tokens = tokensOf(rounds.all.slice(0, n));
     const took = Math.min(time, rounds.all.at(-1)?.times.end ?? 0);
-    say(reached, took ? `${(tokens / took).toFixed(1)} tok/s` : "");
+    const soFar = n < rounds.all.length ? " so far" : "";
+    say(reached, took ? `${(tokens / took).toFixed(1)} tok/s${soFar}` : "");
   }
 
   /** @param {number} time @param {number} share of the round that plays slowly */

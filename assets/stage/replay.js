@@ -22,7 +22,7 @@ export function replayPart() {
   const play = make("button", "play");
   play.type = "button";
   const scrubber = make("input");
-  Object.assign(scrubber, { type: "range", min: 0, step: "any" });
+  Object.assign(scrubber, { type: "range", step: "any" });
   scrubber.setAttribute("aria-label", "Time of the replay");
   const pace = make(
     "select",
@@ -155,6 +155,11 @@ export function replayPart() {
   }
 
   hear("select", (which) => (chosen = which));
+  hear("view", ({ from, to, left }) => {
+    Object.assign(scrubber, { min: String(from), max: String(to) }); // its thumb lies under the timeline's cursor
+    node.style.setProperty("--left", `${left}px`);
+    scrubber.value = String(Math.min(time, total));
+  });
   play.addEventListener("click", () => (frame ? pause() : start("")));
   scrubber.addEventListener("input", () => {
     pause();
@@ -191,7 +196,6 @@ export function replayPart() {
     if (running || node.hidden) return;
     total = Math.max(...logs.map(({ all }) => all.at(-1)?.times.end ?? 0));
     slow = (logs.at(-1)?.all.slice(1) ?? []).filter(({ drafted }) => drafted.length).slice(0, SLOW_ROUNDS);
-    scrubber.max = String(total);
     seek(time);
     if (value.replay && !begun && !calm.matches) start(value.replay);
     begun ||= value.replay !== ""; // a run may measure on once the lanes that are shown have ended

@@ -128,6 +128,7 @@ export class Timeline {
     if (!this.#bands.length || !this.#view.width) return;
     this.#layOut();
     const { cut, scale, left, span, whole, width } = this.#view;
+    tell("view", { ...span, left });
     put(this.#clip, { x: left, width: Math.max(0, width - left) });
     this.#hatch.setAttribute("patternTransform", `scale(${1 / scale} ${1 / this.#unit}) rotate(45)`);
     const total = this.#bands.reduce((sum, { all }) => Math.max(sum, all.length), 0);

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from playground.api import pair_of
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
+from playground.models.fetch.files import replacing
 from playground.presets import DTYPES, Pair
 from playground.settings import SETTINGS, Setting, flag
 
@@ -214,13 +214,8 @@ def write(path: Path, text: str) -> None:
         PlaygroundError: the file cannot be written.
     """
     replaced = not path.exists() or path.is_file()  # /dev/stdout and the like cannot be replaced
-    part = path.with_name(f".{path.name}.{os.getpid()}") if replaced else path
     try:
-        part.write_text(text + "\n", encoding="utf-8")
-        if replaced:
-            os.replace(part, path)
+        with replacing(path) if replaced else nullcontext(path) as part:
+            part.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        if replaced:
-            with suppress(OSError):
-                part.unlink()
         raise PlaygroundError(f"{path} cannot be written ({error}). Choose another file.") from error

@@ -174,7 +174,7 @@ def opened_file(path: Path) -> Result | Comparison:
     except (ValueError, RecursionError):
         raise PlaygroundError(f"{path} is not JSON. {results.CHOOSE}") from None
     comparison = isinstance(data, dict) and "kind" not in data and "baseline" in data
-    return export.from_json(data) if comparison else suite.summarised(results.from_json(data))
+    return export.from_json(data) if comparison else results.from_json(data)
 
 
 def named(name: str) -> Result | Comparison:

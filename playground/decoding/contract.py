@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -97,11 +98,15 @@ class Contract:
         stops = self.config.stop_strings or ()
         return tuple(filter(None, (stops,) if isinstance(stops, str) else stops))
 
+    @cached_property
+    def _obeyed(self) -> dict[str, Any]:
+        return entries(self.config, OBEYED)
+
     def around(
         self, requested: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
     ) -> list[Processor]:
         """Returns the contract's processors and `requested`, those of a request, in the order of `generate()`."""
-        has = entries(self.config, OBEYED)
+        has = self._obeyed
         if not has:
             return list(requested)
         prompt, eos = cast(Any, to_device([prompt_ids], device)), torch.tensor(self.eos_ids)

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import cast
 
 from playground import metrics
 from playground.backends.base import Backend
@@ -26,8 +26,6 @@ from playground.metrics import Timed
 from playground.ranked import ratio
 from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of
 from playground.trace import Comparison, Environment, Trace
-
-Of = TypeVar("Of")
 
 
 def run(
@@ -322,13 +320,6 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
         for lane in lanes
         for category, here in [*of.items(), (ALL, rows)]
     ]
-
-
-def summarised(result: Of) -> Of:
-    """Returns a result with all summaries if it is a suite: files of the first releases lack those of the baseline."""
-    if not isinstance(result, SuiteResult) or any(each.lane == STANDARD for each in result.summaries):
-        return result
-    return replace(result, summaries=tuple(summarise(result.rows)))
 
 
 def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row]) -> Summary:

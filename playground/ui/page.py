@@ -161,8 +161,8 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         ).set(
             button_primary_background_fill="*primary_600",
             button_primary_background_fill_hover="*primary_700",
-            body_text_color_subdued="#57606a",
-            body_text_color_subdued_dark="#a3abb5",
+            body_text_color_subdued="#4a525b",
+            body_text_color_subdued_dark="#b1b8c0",
         ),
         "css": group_headings(),
         "css_paths": scripts.styles(),

@@ -7,7 +7,6 @@ from html import escape
 import gradio as gr
 
 from playground.errors import PlaygroundError, check
-from playground.experiments.suite import summarised
 from playground.hosting.access import Access
 from playground.results import record
 from playground.results.record import Record
@@ -48,6 +47,6 @@ def _run(found: dict[str, Record], name: str) -> str:
     result = record.run_of(found[name])
     if result is None:
         raise PlaygroundError(f"The run behind {name} is not here.")
-    it = report.of(summarised(result))
+    it = report.of(result)
     head = f'<p><a href="{RECORDS_PAGE}">All records</a></p><h2>{escape(it.title)}</h2><p>{escape(it.setting)}</p>'
     return f'{head}{panels.findings(it.findings)}<div id="tables">{panels.tables([*it.tables, *it.folded])}</div>'

@@ -70,7 +70,7 @@ def sweep(result: SweepResult) -> go.Figure:
     """Draw speed-up over the setting with its interval, the prediction of the formulas, and under both the mean
     accepted length on the same axis."""
     name = AXES[result.axis]
-    figure = charts.blank("Speed-up", "pooled, with 95 % intervals; below: accepted length", "", "")
+    figure = charts.blank("Speed-up", "pooled, with 95 % intervals; below: tokens per check", "", "")
     measured = [(point, s) for point in result.points for s in point.summaries if s.category == ALL]
     if not measured:
         return charts.empty(figure, "No prompt was run.")
@@ -85,9 +85,9 @@ def sweep(result: SweepResult) -> go.Figure:
             row=1, col=1,
         )  # fmt: skip
     charts.add_line(
-        figure, "mean accepted length", charts.STANDARD, x=[point.value for point, _ in measured],
+        figure, "tokens per check", charts.STANDARD, x=[point.value for point, _ in measured],
         y=[summary.mean_accepted_length for _, summary in measured], row=2, col=1,
-        hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
+        hovertemplate="%{y:.2f} tokens per check<extra>" + f"{name} %{{x:g}}</extra>",
     )  # fmt: skip
     sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in measured]
     figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(measured)]))

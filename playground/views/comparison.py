@@ -68,7 +68,7 @@ def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | N
         ("speed-up", None if plain else metrics.measured(comparison, trace.lane.name).speedup, 2),
         ("tokens/s", found.tokens_per_s, 1),
         ("TTFT in ms", None if found.ttft_s is None else 1000 * found.ttft_s, 0),
-        ("mean accepted length", None if plain else found.mean_accepted_length, 2),
+        ("tokens per check", None if plain else found.mean_accepted_length, 2),
     ]
 
 

@@ -18,7 +18,7 @@ from playground.views.table import Table
 
 MARKS = {"broken": "broken", "mismatched": "mismatched", "suspect": "suspicious", "note": "worth knowing"}
 AS_IT_IS = "as it is"
-PAYS = 0.1  # tokens per pass that one more drafted token should add
+PAYS = 0.1  # tokens per check that one more drafted token should add
 
 
 @report.of.register
@@ -49,7 +49,7 @@ def _(result: Diagnosis) -> dict[str, Any]:
 @compared.figures.register
 def _(a: Diagnosis, b: Diagnosis) -> Table:
     first, second = ({row[0]: row[-1] for row in scores("", "", of.readings).rows} for of in (a, b))
-    return Table("Tokens per pass", ("reading", *compared.HEAD[:2]), tuple(compared.both(first, second)), numbers=2)
+    return Table("Tokens per check", ("reading", *compared.HEAD[:2]), tuple(compared.both(first, second)), numbers=2)
 
 
 @spreadsheet.lines.register
@@ -104,7 +104,7 @@ def gain(result: Diagnosis, better: Scored) -> str:
     """Say what a reading gains over the drafter as it is."""
     plain = result.readings[0].counts
     first = f"{percent(_share(plain, 0))} → {percent(_share(better.counts, 0))} of first tokens accepted"
-    return f"{first}, {number(plain.tokens_per_pass)} → {number(better.counts.tokens_per_pass)} tokens per pass"
+    return f"{first}, {number(plain.tokens_per_pass)} → {number(better.counts.tokens_per_pass)} tokens per check"
 
 
 def treatment(result: Diagnosis) -> list[str]:
@@ -127,7 +127,7 @@ def advice(result: Diagnosis) -> list[str]:
     first, last = _share(counts, 0) or 0.0, _share(counts, useful - 1) if useful else None
     if useful < len(survives):
         said.append(
-            f"Fewer tokens pay: from position {useful + 1} on, each adds under {PAYS} tokens per pass. A lookahead of "
+            f"Fewer tokens pay: from position {useful + 1} on, each adds under {PAYS} tokens per check. A lookahead of "
             f"{max(useful, 1)} keeps what counts."
         )
     if last is not None and useful > 1 and last < 0.7 * first:
@@ -140,19 +140,19 @@ def advice(result: Diagnosis) -> list[str]:
     best = max(result.others, key=lambda it: it.counts.tokens_per_pass, default=None)
     if best and best.counts.tokens_per_pass > counts.tokens_per_pass:
         said.append(
-            f"{best.name} needs no weights and gives {number(best.counts.tokens_per_pass)} tokens per pass here, "
+            f"{best.name} needs no weights and gives {number(best.counts.tokens_per_pass)} tokens per check here, "
             f"this drafter {number(counts.tokens_per_pass)}: another kind would pay."
         )
     for it in result.templates:
         said.append(
-            f"With {it.name} it gives {number(it.counts.tokens_per_pass)} tokens per pass, as it is asked here "
+            f"With {it.name} it gives {number(it.counts.tokens_per_pass)} tokens per check, as it is asked here "
             f"{number(counts.tokens_per_pass)}."
         )
     apart = sorted(result.categories, key=lambda it: it.counts.tokens_per_pass)
     if len(apart) > 1:
         low, high = apart[0], apart[-1]
         said.append(
-            f"It is best on {high.name} ({number(high.counts.tokens_per_pass)} tokens per pass) and weakest on "
+            f"It is best on {high.name} ({number(high.counts.tokens_per_pass)} tokens per check) and weakest on "
             f"{low.name} ({number(low.counts.tokens_per_pass)})."
         )
     return said
@@ -178,7 +178,10 @@ def scores(caption: str, what: str, scored: tuple[Scored, ...]) -> Table:
         for it in scored
     )
     return Table(
-        caption, (what, "drafts", *(f"token {j + 1}" for j in range(depth)), "tokens per pass"), rows, numbers=depth + 2
+        caption,
+        (what, "drafts", *(f"token {j + 1}" for j in range(depth)), "tokens per check"),
+        rows,
+        numbers=depth + 2,
     )
 
 

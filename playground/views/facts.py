@@ -53,10 +53,10 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
         line += [
             Figure("Acceptance", _hundredths(m.acceptance_rate), "%", "accepted ÷ drafted tokens, whole run"),
             Figure(
-                "Accepted length",
+                "Tokens per check",
                 number(m.mean_accepted_length, 2),
-                "tok/pass",
-                "mean accepted length: tokens per verify pass, the target's own token included",
+                "",
+                "mean accepted length: new tokens ÷ verify passes, the target's own token included",
             ),
             Figure(
                 "Passes saved",

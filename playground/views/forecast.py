@@ -194,7 +194,7 @@ def _by_lookahead(found: Sequence[Drafts], at: Setting, environment: Environment
             band = _band(forecast.speedup(it, at, lookahead))
             rows.append((it.name, f"{lookahead}{mark}", shown, band, _error(it, environment)))
     caption = f"{at.hardware.title}, {at.form}, batch {at.batch}, {at.context:,} tokens of context"
-    columns = ("lane", "lookahead", "tokens per pass (measured)", "expected speed-up", OFF)
+    columns = ("lane", "lookahead", "tokens per check (measured)", "expected speed-up", OFF)
     return Table(caption, columns, tuple(rows), numbers=4)
 
 

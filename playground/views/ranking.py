@@ -16,7 +16,7 @@ from playground.views import engines
 from playground.views.engines import Settings
 from playground.views.table import Table
 
-HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per pass", "accepted", "tokens/s", "identical")
+HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per check", "accepted", "tokens/s", "identical")
 FEW = "too few prompts and runs for ranges, so none is called best"
 BEST, TIED, FASTER, SLOWER = "best", "tie", "faster", "slower"
 SHOWN = 3  # lanes that tie which a sentence names
@@ -26,7 +26,7 @@ FIGURES: Mapping[str, Callable[[Row | Summary], str]] = {  # the columns of ever
     "tokens/s": lambda it: number(it.tokens_per_s, 1),
     "P50 between tokens": lambda it: milliseconds(it.p50_s),
     "P95 between tokens": lambda it: milliseconds(it.p95_s),
-    "mean accepted length": lambda it: number(it.mean_accepted_length),
+    "tokens per check": lambda it: number(it.mean_accepted_length),
     "accepted": lambda it: percent(it.acceptance_rate),
 }
 
@@ -53,7 +53,7 @@ def table(result: SuiteResult) -> Table:
                 said[at.lane],
                 "" if plain else ratio(at.speedup, at.interval),
                 engine.get(at.lane, UNKNOWN),
-                *figures(it, "mean accepted length", "accepted", "tokens/s"),
+                *figures(it, "tokens per check", "accepted", "tokens/s"),
                 "" if plain else identical(it),
             )
         )

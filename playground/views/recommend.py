@@ -82,9 +82,9 @@ def table(result: Recommendation) -> Table:
         found, at = of.of(name), gave[stage][name]
         chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
         mark = "chosen" if chosen else TIED if stage == "refined" and name in result.ties else ""
-        figures = ranking.figures(found, "tokens/s", "mean accepted length")
+        figures = ranking.figures(found, "tokens/s", "tokens per check")
         rows.append((names[name], stage, mark, ratio(at.speedup, at.interval), engine[name], *figures))
-    columns = ("drafter", "stage", "verdict", "speed-up", "runs in", "tokens/s", "mean accepted length")
+    columns = ("drafter", "stage", "verdict", "speed-up", "runs in", "tokens/s", "tokens per check")
     return Table("What was tried", columns, tuple(rows), numbers=4)
 
 

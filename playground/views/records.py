@@ -19,7 +19,7 @@ INTRO = (
 )
 EMPTY = "There is no record here yet. `playground record make` makes one of a result."
 FILTERS = {"target": "Model", "drafter": "Drafter", "hardware": "Hardware", "source": "Source"}
-SORTS = {"speedup": "speed-up", "length": "tokens a pass", "target": "model", "drafter": "drafter",
+SORTS = {"speedup": "speed-up", "length": "tokens per check", "target": "model", "drafter": "drafter",
          "hardware": "hardware", "created": "date"}  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def table(records: Mapping[str, Record]) -> Table:
         for it in records.values()
         for lane in it.lanes
     ]
-    columns = ("target", "drafter", "hardware", "format", "speed-up", "tokens a pass", "identical", "runs")
+    columns = ("target", "drafter", "hardware", "format", "speed-up", "tokens per check", "identical", "runs")
     return Table("Records", columns, tuple(rows), numbers=4)
 
 
@@ -65,6 +65,7 @@ def html(records: Mapping[str, Record], opens: Collection[str] = ()) -> str:
     return (
         f'<div class="sift">{filters}<label>Sort by <select name="sort">{sorts}</select></label></div>'
         f'<p class="found" aria-live="polite">{count(len(rows), "row")}</p><div class="list">{shown}</div>'
+        '<button type="button" class="more" hidden></button>'
     )
 
 
@@ -97,7 +98,7 @@ def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str], widest: 
         f'<span class="who"><b>{escape(lane.name)}</b> on {escape(it.target)}{mark}</span>'
         f'<span class="where">{escape(where)}</span>{_bar(lane, widest)}'
         f'<span class="figure">{ratio(lane.speedup)} <small>{between}</small></span>'
-        f'<span class="length">{number(lane.length)} <small>tokens a pass</small></span>'
+        f'<span class="length">{number(lane.length)} <small>tokens per check</small></span>'
         f"</summary>{_inside(name, it, lane, opens)}</details>"
     )
 

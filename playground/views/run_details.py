@@ -72,7 +72,7 @@ def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedup
         for lane, of_lane in lanes.items()
         for it in of_lane
     )  # fmt: skip
-    columns = ("lane", "segment", "tokens", "accepted", "tokens per pass", "tokens/s", "speed-up")
+    columns = ("lane", "segment", "tokens", "accepted", "tokens per check", "tokens/s", "speed-up")
     return Table("By segment, prefill left out", columns, rows, numbers=5)
 
 

@@ -88,7 +88,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 NAMES = ("Standard", "Speculative")
-SAID = ("Accepted length", "Passes saved")  # labels of figures that the headline has already
+SAID = ("Tokens per check", "Passes saved")  # labels of figures that the headline has already
 Replay = Literal["", "once", "loop"]  # whether the page starts the replay by itself
 Kind = Literal["", "recorded", "alone"]  # the run that ships with the page; what leaves nothing else on the stage
 

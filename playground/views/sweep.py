@@ -76,7 +76,7 @@ def by_value(result: SweepResult) -> Table:
     """Return a row for each value, over all prompts."""
     predicted = any(point.predicted for point in result.points)
     columns = (AXES[result.axis], "verdict", "speed-up, pooled", *["predicted"] * predicted, "runs in", "macro")
-    columns += ("tokens/s", "mean accepted length", "accepted", "identical")
+    columns += ("tokens/s", "tokens per check", "accepted", "identical")
     engine = ranking.runs_in(result.suite.lanes)
     verdicts = ranking.verdicts(result.suite)
     rows = tuple(
@@ -171,7 +171,7 @@ def _miss(point: Point) -> str:
         return f"{text}, within the noise"
     if abs(log(tokens)) >= abs(log(off / tokens)):
         here, there = predicted.tokens_per_pass, summary.mean_accepted_length
-        return f"{text}: {here:.2f} tokens a pass predicted, {there:.2f} measured"
+        return f"{text}: {here:.2f} tokens per check predicted, {there:.2f} measured"
     return f"{text}: a round cost {off / tokens:.2f} times what was predicted"
 
 
@@ -187,7 +187,7 @@ def _row(point: Point, verdict: str, engine: str, *, predicted: bool) -> tuple[s
         *speedup,
         engine,
         number(summary.macro),
-        *ranking.figures(summary, "tokens/s", "mean accepted length", "accepted"),
+        *ranking.figures(summary, "tokens/s", "tokens per check", "accepted"),
         ranking.identical(summary),
     )
 
@@ -213,7 +213,7 @@ def _depth_findings(result: SweepResult) -> list[str]:
         first, last = spans[0].figures, spans[-1].figures
         said.append(
             f"From {_span(first)} to {_span(last)} tokens: {_speedup(spans[0])} to {_speedup(spans[-1])}; "
-            f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per pass, "
+            f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per check, "
             f"a pass {milliseconds(first.pass_s)} to {milliseconds(last.pass_s)}."
         )
     rows = [row for row in result.suite.rows if row.lane == STANDARD]
@@ -236,7 +236,7 @@ def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
         for each in metrics.speedups(base, it.figures)
         for at in [each.figures]
     ]  # fmt: skip
-    columns = ("lane", "context tokens", "passes", "accepted", "tokens per pass", "pass", "tokens/s", "speed-up")
+    columns = ("lane", "context tokens", "passes", "accepted", "tokens per check", "pass", "tokens/s", "speed-up")
     return Table("By depth", columns, tuple(rows), numbers=6)
 
 
@@ -255,10 +255,10 @@ def speedup_by_depth(result: SweepResult) -> go.Figure:
 
 
 def tokens_by_depth(result: SweepResult) -> go.Figure:
-    """Draw the mean accepted length over the depth."""
+    """Draw the tokens per check over the depth."""
     found = [(_middle(at), at.mean_accepted_length or 0.0) for at in result.depths[1].figures]
     return _line(
-        "Tokens per pass by depth", f"{_name(result)}, with the target's own", "tokens per pass", found,
+        "Tokens per check by depth", f"{_name(result)}, with the target's own", "tokens per check", found,
         _name(result),
     )  # fmt: skip
 
@@ -317,7 +317,7 @@ def by_rate(result: SweepResult) -> Table:
     """Return a table of the measured lane, then of a row for each rate."""
     rows = [("measured", "", *_cells(_measured(result)))]
     rows += [("synthetic", f"{point.value:g}", *_cells(point.overall)) for point in result.points]
-    columns = ("verdicts", "rate", "mean accepted length", "accepted", "speed-up, pooled", "tokens/s", "identical")
+    columns = ("verdicts", "rate", "tokens per check", "accepted", "speed-up, pooled", "tokens/s", "identical")
     return Table("Speed-up over acceptance", columns, tuple(rows), numbers=6)
 
 
@@ -325,7 +325,7 @@ def _cells(summary: Summary | None) -> tuple[str, ...]:
     if summary is None:
         return (UNKNOWN,) * 5
     return (
-        *ranking.figures(summary, "mean accepted length", "accepted"),
+        *ranking.figures(summary, "tokens per check", "accepted"),
         ratio(summary.overall, summary.interval),
         *ranking.figures(summary, "tokens/s"),
         ranking.identical(summary),
@@ -339,13 +339,13 @@ def _acceptance_findings(result: SweepResult) -> list[str]:
     said = []
     if found and found.mean_accepted_length and points:
         said.append(
-            f"Measured: {ratio(found.overall, found.interval)} at {found.mean_accepted_length:.2f} tokens a pass. The "
-            f"curve has {_at(points, found.mean_accepted_length):.2f}× there."
+            f"Measured: {ratio(found.overall, found.interval)} at {found.mean_accepted_length:.2f} tokens per check. "
+            f"The curve has {_at(points, found.mean_accepted_length):.2f}× there."
         )
     if points:
         length, most = points[-1]
         said.append(
-            f"The most accepted here, {length:.2f} tokens a pass, gives {most:.2f}×: more takes a cheaper draft."
+            f"The most accepted here, {length:.2f} tokens per check, gives {most:.2f}×: more takes a cheaper draft."
         )
         said.append(_break_even(points))
     said.append("All but the measured lane is synthetic: verdicts were drawn, and the text is standard decoding's.")
@@ -358,7 +358,7 @@ def _measured(result: SweepResult) -> Summary | None:
 
 
 def _points(result: SweepResult) -> list[tuple[float, float]]:
-    """Return tokens a pass and speed-up of each rate."""
+    """Return tokens per check and speed-up of each rate."""
     summaries = [point.overall for point in result.points if point.overall]
     return [(it.mean_accepted_length, it.overall) for it in summaries if it.mean_accepted_length]
 
@@ -376,12 +376,12 @@ def _break_even(points: list[tuple[float, float]]) -> str:
     if crossing is None:
         return "Drafting does not pay here at any rate: the curve stays below 1."
     (x, low), (to, high) = crossing
-    return f"Drafting begins to pay at {x + (to - x) * (1 - low) / (high - low):.2f} tokens a pass."
+    return f"Drafting begins to pay at {x + (to - x) * (1 - low) / (high - low):.2f} tokens per check."
 
 
 def curve(result: SweepResult) -> go.Figure:
-    """Draw speed-up over tokens a pass, with the measured lane as a star."""
-    figure = charts.blank("Speed-up over acceptance", "with 95 % intervals", "mean accepted length", "speed-up")
+    """Draw speed-up over tokens per check, with the measured lane as a star."""
+    figure = charts.blank("Speed-up over acceptance", "with 95 % intervals", "tokens per check", "speed-up")
     points = sorted(
         ((it.overall, it.value) for it in result.points if it.overall), key=lambda it: it[0].mean_accepted_length or 0
     )
@@ -400,7 +400,7 @@ def curve(result: SweepResult) -> go.Figure:
             mode="lines+markers" if name == "synthetic" else "markers",
             line={"color": COLORS[name], "width": 2},
             marker={"symbol": symbol, "size": 14 if symbol == "star" else 7},
-            hovertemplate="%{y:.2f}× at %{x:.2f} tokens a pass<extra>%{text}</extra>",
+            hovertemplate="%{y:.2f}× at %{x:.2f} tokens per check<extra>%{text}</extra>",
         )
     charts.add_unity(figure)
     every = [it for _, summaries, *_ in lanes for it in summaries]
@@ -408,7 +408,7 @@ def curve(result: SweepResult) -> go.Figure:
     ends = [(name, it[-1].overall, COLORS[name]) for name, it, *_ in lanes]
     charts.label_lines(figure, ends, axis)
     sentences = [
-        f"{text}: {it.overall:.2f} at {it.mean_accepted_length:.2f} tokens a pass."
+        f"{text}: {it.overall:.2f} at {it.mean_accepted_length:.2f} tokens per check."
         for _, summaries, texts, _ in lanes
         for it, text in zip(summaries, texts, strict=True)
     ]

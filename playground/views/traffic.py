@@ -85,7 +85,7 @@ def _estimate(result: TrafficResult) -> list[str]:
         low, high = (f"{pick(off.values()):+.0%}" for pick in (min, max))
         return [f"The estimates from the logged answers were off by {low} to {high}; their table has each drafter's."]
     return [
-        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per pass with {_names(result)[it.lane]}; "
+        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per check with {_names(result)[it.lane]}; "
         f"decoding gave {it.decoded:.2f} ({error:+.0%})."
         for it, error in off.items()
     ]
@@ -104,5 +104,5 @@ def estimates(result: TrafficResult) -> Table:
          f"{it.tokens_per_pass / it.decoded - 1:+.0%}" if it.decoded else "")
         for it in result.estimates
     ]  # fmt: skip
-    columns = ("lane", "drafts", "the target's own words", "tokens per pass", "decoded", "difference")
+    columns = ("lane", "drafts", "the target's own words", "tokens per check", "decoded", "difference")
     return Table("Estimated from the logged answers", columns, tuple(rows), numbers=5)

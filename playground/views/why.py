@@ -23,7 +23,7 @@ from playground.views.table import Table
 
 
 def waterfall(measured: Measured) -> go.Figure | None:
-    """Draw the steps from tokens per pass of drafting rounds to the measured speed-up; None where they cannot be
+    """Draw the steps from tokens per check of drafting rounds to the measured speed-up; None where they cannot be
     computed."""
     found, other = theory.attribute(measured), measured.ours
     if found is None:
@@ -323,7 +323,7 @@ def table(found: WhatIf) -> Table:
         for it in found.predictions
         if it.lookahead in SHOWN
     )  # fmt: skip
-    return Table("By lookahead", ("lookahead", "", "tokens per pass", "speed-up (predicted)"), rows, numbers=2)
+    return Table("By lookahead", ("lookahead", "", "tokens per check", "speed-up (predicted)"), rows, numbers=2)
 
 
 SHOWN = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # lookaheads that have a row

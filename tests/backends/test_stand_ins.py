@@ -81,7 +81,7 @@ def test_what_is_unknown_is_a_dash_wherever_it_is_shown(monkeypatch):
     comparison = Comparison((base, other), base.lane.name)
     shown = {figure.label: figure.shown for figure in facts.figures(metrics.measure(base), drafting=True)}
     assert (shown["Tokens"], shown["Speed"], shown["Acceptance"]) == ("9", "9.0 tok/s", "–")
-    assert (shown["Accepted length"], shown["Passes saved"]) == ("–", "–")
+    assert (shown["Tokens per check"], shown["Passes saved"]) == ("–", "–")
     assert metrics.speedup(base, other) == 1.0 and metrics.first_difference(base, other) is None
     assert metrics.equation(base, other) is None
     assert facts.sentences(*metrics.ranked(comparison)) == ["Identical output."]

@@ -103,6 +103,7 @@ def visit(contexts, url: str) -> Iterator[Callable]:
         height: int = 900,
         query: str = "",
         motion: bool = False,
+        room: str = "",
     ):
         context = contexts(len(pages), touch)
         page = context.pages[0] if context.pages else context.new_page()
@@ -111,8 +112,12 @@ def visit(contexts, url: str) -> Iterator[Callable]:
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(reduced_motion="no-preference" if motion else "reduce")
         page.mouse.move(0, 0)
-        page.goto(f"{url}?__theme={theme}{query}")
-        page.locator("#model", has_text="is ready").wait_for()
+        page.goto(f"{url}{room}?__theme={theme}{query}")
+        if room:
+            page.locator("html.formed").wait_for()
+            page.wait_for_timeout(800)  # what is typed or pressed while a room opens is lost
+        else:
+            page.locator("#model", has_text="is ready").wait_for()
         return page
 
     yield open_page

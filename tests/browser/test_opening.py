@@ -56,7 +56,7 @@ def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     assert page.locator("#header p").is_visible()
     assert page.evaluate("document.documentElement.scrollHeight") <= 2000
     assert page.evaluate(SMALL) == []
-    assert violations(page) == []
+    assert violations(page, None) == []
     ask(page, "Compare TCP and UDP.", 128)
     page.locator("#more > button").click()
     page.locator("#run").click()

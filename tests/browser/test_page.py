@@ -97,9 +97,9 @@ def opened(page, *lanes: Trace) -> None:
     finish(page)
 
 
-def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(visit):
+def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(user):
     """What is unfolded while it goes on shows this run once it has ended."""
-    page = visit()
+    page = user
     ask(page, "Compare TCP and UDP.", 128)
     start(page)
     page.locator("#why > button").click()
@@ -266,8 +266,10 @@ def test_markup_in_prompt_and_output_is_text(user):
     assert hostile in page.locator("#details").evaluate("details => details.textContent")
 
 
-def test_an_error_is_a_sentence_and_loses_nothing(visit):
-    page = visit()
+def test_an_error_is_a_sentence_and_loses_nothing(user):
+    page = user
+    comparison = fakes.comparison()
+    opened(page, *comparison.lanes)
     before = page.locator("#verdict .figure").inner_text()
     ask(page, "fail please")
     page.locator("#run").click()
@@ -277,7 +279,7 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
     assert page.locator("#prompt textarea").input_value() == "fail please"
     assert page.locator("#verdict .figure").inner_text() == before, "what was shown stays"
     page.locator("#run:not([disabled])").wait_for()
-    assert saved(page).standard.request.prompt.startswith("Write a Python"), "and can be saved"
+    assert saved(page) == comparison, "and can be saved"
     ask(page, "crash please")
     page.locator("#run").click()
     page.locator("#status[role=alert]", has_text="Internal error").wait_for()
@@ -395,8 +397,8 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     finish(second)
 
 
-def test_a_tab_that_is_loaded_anew_finds_its_run_and_stop_says_how_far_both_lanes_got(visit):
-    page = visit()
+def test_a_tab_that_is_loaded_anew_finds_its_run_and_stop_says_how_far_both_lanes_got(user):
+    page = user
     ask(page, "Compare TCP and UDP.", 1024)
     start(page)
     panel(page, 0).locator(".tok").nth(20).wait_for()

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import struct
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +22,18 @@ from tests.ui import fakes
 from tests.views.test_replay_file import HOSTILE, hostile
 
 pytestmark = pytest.mark.browser
+
+
+# Of each text that is drawn on a canvas: its line, and where it begins and ends.
+NOTE_TEXTS = """() => {
+  const pen = CanvasRenderingContext2D.prototype, draw = pen.fillText;
+  globalThis.written = [];
+  pen.fillText = function (text, x, y) {
+    const wide = this.measureText(text).width, left = this.textAlign === "right" ? x - wide : x;
+    globalThis.written.push([y, left, left + wide - 0.5, text]);
+    draw.call(this, text, x, y);
+  };
+}"""
 
 
 def run(page, prompt: str, max_new_tokens: int = 16) -> None:
@@ -90,7 +103,7 @@ def test_a_run_is_kept_in_the_address_and_in_the_strip_and_a_long_prompt_is_left
 
     strip.get_by_role("radio").nth(1).wait_for()
     assert strip.get_by_role("radio").nth(0).is_checked()
-    assert violations(page) == []
+    assert violations(page, "#runs") == []
     strip.locator("label").nth(1).click()
     wait_for_prompt(page, "echo A first prompt")
     for index, lane in enumerate(first.lanes):
@@ -108,11 +121,11 @@ def test_what_an_address_gets_wrong_is_said_and_not_used(visit):
     assert page.get_by_label("number input for Temperature").input_value() == "0"
 
 
-def test_the_menu_shares_the_run_that_is_shown(visit):
-    page = visit()
-    assert copied(page, "markdown").startswith("|  | Standard | "), "the recorded run"
+def test_the_menu_shares_the_run_that_is_shown(user):
+    page = user
+    assert copied(page, "markdown").startswith("|  | Standard | "), "of a trace that was opened"
     page.get_by_role("button", name="Share").click()
-    assert violations(page) == []
+    assert violations(page, "#share-menu") == []
     page.keyboard.press("Escape")
     assert page.locator("#share-menu").is_hidden()
     run(page, "Compare TCP and UDP.")
@@ -120,11 +133,14 @@ def test_the_menu_shares_the_run_that_is_shown(visit):
     text = copied(page, "markdown")
     assert text.startswith("|  | Standard | ") and "python -m playground compare --pair fake" in text
 
+    page.evaluate(NOTE_TEXTS)
     with page.expect_download() as download:
         share(page, "picture")
     assert download.value.suggested_filename.endswith(".png")
     data = Path(download.value.path()).read_bytes()
     assert struct.unpack(">II", data[16:24]) == (1200, 630)
+    for (y, _, right, text), (beside, left, _, more) in pairwise(sorted(page.evaluate("globalThis.written"))):
+        assert y < beside or right <= left, f"{more!r} is printed over {text!r}"
 
     with page.expect_download() as download:
         share(page, "file")
@@ -210,6 +226,16 @@ def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromiu
     friend.locator("#history", has_text="Nothing was run yet").wait_for()
     mine.close()
     theirs.close()
+
+
+def test_in_a_frame_nothing_can_be_run_and_each_button_has_one_line(visit):
+    page = visit(width=900, motion=True)
+    page.goto(f"{page.url}&embed")
+    play = page.locator(".replay .play", has_text="Pause")
+    play.wait_for()
+    assert page.locator(":is(#run, #share, .measure):visible").count() == 0
+    lines = "it => { const all = new Range(); all.selectNodeContents(it); return all.getClientRects().length; }"
+    assert play.evaluate(lines) == 1
 
 
 def test_the_replay_is_saved_as_an_animated_picture(reader):

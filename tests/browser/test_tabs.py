@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.browser.axe import violations
-from tests.browser.test_page import advanced
+from tests.browser.test_page import advanced, finish
 from tests.browser.test_share import copied
 from tests.ui import fakes
 
@@ -17,8 +17,7 @@ LIMIT = "number input for Max new tokens"
 
 def started(visit, tokens: str):
     """A page whose suite runs, of so many new tokens an answer."""
-    page = visit()
-    page.get_by_role("link", name="Best drafter").click()
+    page = visit(room="best")
     page.get_by_role("button", name="Advanced").click()
     limit = page.get_by_label(LIMIT)
     limit.wait_for()
@@ -68,11 +67,13 @@ def test_a_server_that_does_not_answer_is_a_sentence(visit):
     assert violations(page) == []
 
 
-def test_a_comparison_is_kept_chosen_saved_and_opened_again(visit, url):
-    page = visit()
+def test_a_comparison_is_kept_chosen_saved_and_opened_again(user, url):
+    page = user
+    page.evaluate("history.replaceState(0, '', '?')")  # without the id of the run before
     page.locator("#prompt textarea").fill("echo of <b>mine</b>")
     page.locator("#run").click()
-    page.locator("#runs").get_by_role("radio").wait_for()
+    finish(page)
+    page.wait_for_function("new URLSearchParams(location.search).has('id')")  # it is kept
     page.goto(f"{url}history")
     box = page.get_by_role("checkbox", name="echo of <b>mine</b>").first
     box.focus()

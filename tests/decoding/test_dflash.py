@@ -19,7 +19,7 @@ WINDOWS = dict(layer_types=["sliding_attention", "full_attention"], sliding_wind
 
 @cache
 def plain(family: str) -> list[list[int]]:
-    return [generated(TARGETS[family](), prompt) for prompt in prompts(10)]
+    return [generated(TARGETS[family](), prompt) for prompt in prompts(4)]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_greedy_equals_generate(family, way):
     model = TARGETS[family]()
     network = DFlash(dflash_base(model), model, frozenset())
     decisions = []
-    for prompt, expected in zip(prompts(10), plain(family), strict=True):
+    for prompt, expected in zip(prompts(4), plain(family), strict=True):
         rounds = rounds_of(model, over(network, way), prompt)
         assert ids_of(rounds) == expected
         decisions += [token.decision for round_ in rounds for token in round_.drafted]

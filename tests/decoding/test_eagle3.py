@@ -39,7 +39,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
     target = TARGETS[family]()
     head = load(write_head(tmp_path / "head", target, EVEN, **LAYOUTS[layout]), target)
     drafted = accepted = 0
-    for prompt in prompts(6):
+    for prompt in prompts(4):
         rounds = rounds_of(target, drafting(target, way, head), prompt)
         assert ids_of(rounds) == generated(target, prompt)
         tokens = [token for round_ in rounds for token in round_.drafted]
@@ -47,7 +47,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
         accepted += sum(token.decision == "accepted" for token in tokens)
         if way != "composite":
             assert all(token.id in EVEN for token in tokens)
-    assert drafted > 60
+    assert drafted > 40
     assert accepted > 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -19,13 +20,14 @@ pytest.importorskip("triton")
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.runners import buffers, fast_paths
 from playground.decoding.runners.fast_paths import Paths
-from playground.decoding.runners.graphs import Graphs, graphs_for
+from playground.decoding.runners.graphs import Graphs, Work, graphs_for
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
 from playground.models import fused
 from playground.models.attention import attend_by_groups
 from playground.models.cuda import attention, layer
 from tests.decoding import real
+from tests.decoding.graphs import Recorder
 from tests.decoding.test_static import eagle3_head, network
 from tests.kernels import Kernels, counted_in
 from tests.models.test_cuda_kernels import attended
@@ -170,6 +172,35 @@ def test_a_wrong_kernel_is_left_out_and_named(
     static = chosen(model)
     assert (static.paths.attention, static.paths.layers) == (left.attention, left.layers)
     assert static.paths.refused and static.paths.refused in static.how
+
+
+@pytest.mark.parametrize(
+    ("call", "good", "words"),
+    [(0, 0, None), (1, 0, "uncaptured ones"), (2, 12, "cache that grew"), (3, 0, "sampled other tokens")],
+)
+def test_captures_that_give_other_results_are_refused(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, call: int, good: int, words: str | None
+) -> None:
+    """The captures of one trial, but for the first `good`, replay nothing."""
+    clock(monkeypatch, ours=0.5)
+    monkeypatch.setattr(fast_paths, "_possible", lambda static: [])
+    calls = itertools.count(1)
+
+    def graphs(device: torch.device) -> Graphs:
+        recorder, wrong = Recorder(), next(calls) == call
+
+        def capture(work: Work) -> Work:
+            replay = recorder(work)
+            return (lambda: None) if wrong and recorder.captures > good else replay
+
+        return Graphs("recorded", capture)
+
+    monkeypatch.setattr(fast_paths, "graphs_for", graphs)
+    static = chosen(model)
+    assert next(calls) == (call + 1 if words else 4), "the first that fails is the last"
+    assert static.paths.captured == (words is None)
+    assert words is None or (words in static.how and static.graphs.failure == static.paths.refused)
+    assert static.cache.cursor.length == 768, "it has its size again"
 
 
 WAYS = ("none", "eagle3 chain", "eagle3 tree", "mtp chain", "mtp tree")

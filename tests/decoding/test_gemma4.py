@@ -71,14 +71,14 @@ def runs(kind: str, way: str, ordered: bool, n: int):
     selected(
         [
             (kind, n, way, way == "tree")
-            for kind, n in (("text", 8), ("whole", 8), ("moe", 5), ("unified", 5))
+            for kind, n in (("text", 4), ("whole", 4), ("moe", 3), ("unified", 3))
             for way in ("chain", "tree")
         ],
         [
-            ("text", 8, "chain", False),
-            ("whole", 8, "tree", True),
-            ("moe", 5, "chain", False),
-            ("unified", 5, "tree", True),
+            ("text", 4, "chain", False),
+            ("whole", 4, "tree", True),
+            ("moe", 3, "chain", False),
+            ("unified", 3, "tree", True),
         ],
     ),
 )
@@ -186,8 +186,8 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     passes = []
     forward = type(model).forward
     monkeypatch.setattr(type(model), "forward", lambda self, *a, **k: passes.append(1) or forward(self, *a, **k))
-    theirs = [generated(model, prompt, TOKENS, assistant_model=assistant) for prompt in prompts(10)]
-    chains = runs("text", "chain", False, 10)
+    theirs = [generated(model, prompt, TOKENS, assistant_model=assistant) for prompt in prompts(4)]
+    chains = runs("text", "chain", False, 4)
     assert [ids_of(rounds) for rounds in chains] == theirs
     assert sum(len(rounds) for rounds in chains) <= len(passes)
 

@@ -158,7 +158,7 @@ TURNS = dict(temperature=2.0, top_k=2, then=dict(temperature=1.6, top_k=2))
 
 @pytest.mark.parametrize(
     ("way", "verification"),
-    selected(SAMPLED, [("assistant", "token"), ("mtp", "block"), ("sampled tree", "traversal")]),
+    selected(SAMPLED, [("assistant", "token"), ("sampled tree", "traversal")]),
 )
 def test_both_turns_of_a_conversation_follow_the_law_under_one_seed(way, verification, tmp_path):
     rule = partial(verify.decide, verification=verification)

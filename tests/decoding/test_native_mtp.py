@@ -36,8 +36,8 @@ def native(native_places, tiny_tokenizer, tmp_path_factory):  # noqa: F811
 
 @pytest.fixture(scope="module")
 def plain(native):
-    """What a model writes after each of the twenty prompts."""
-    return functools.cache(lambda *model: [generated(native(*model).target.model, prompt) for prompt in prompts(5)])
+    """What a model writes after each of the prompts."""
+    return functools.cache(lambda *model: [generated(native(*model).target.model, prompt) for prompt in prompts(3)])
 
 
 def run(pair, way, prompt, **options):
@@ -53,11 +53,11 @@ def run(pair, way, prompt, **options):
 )
 def test_greedy_equals_generate_also_with_more_tokens_than_layers(native, plain, way, family, layers):
     pair, decisions = native(family, layers), Counter()
-    for prompt, wanted in zip(prompts(5), plain(family, layers), strict=True):
+    for prompt, wanted in zip(prompts(3), plain(family, layers), strict=True):
         rounds = run(pair, way, prompt)
         assert ids_of(rounds) == wanted
         decisions.update(token.decision for round_ in rounds for token in round_.drafted)
-    assert decisions["accepted"] > 10 and decisions["rejected"] > 10
+    assert decisions["accepted"] > 5 and decisions["rejected"] > 10
 
 
 @pytest.mark.parametrize("way", ["mtp", "tree"])
@@ -82,7 +82,7 @@ def test_as_many_rounds_as_transformers_needs_passes(native, family, layers, mon
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(type(model), "forward", counted)
-    for prompt in [prompt for prompt in prompts(6) if len(prompt) > layers]:  # transformers fails on shorter ones
+    for prompt in [prompt for prompt in prompts(4) if len(prompt) > layers]:  # transformers fails on shorter ones
         ours = run(pair, "mtp", prompt, lookahead=layers)
         passes.clear()
         assert generated(model, prompt, use_mtp=True) == ids_of(ours)

@@ -103,7 +103,13 @@ def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
     goes_on(MODEL, drafting(way), drafts_at_all=way != "none")
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "peagle", "dspark", "dflash2", "domino", "jetspec", "medusa"])
+@pytest.mark.parametrize(
+    "kind",
+    selected(
+        ["eagle3", "peagle", "dspark", "dflash2", "domino", "jetspec", "medusa"],
+        ["eagle3", "peagle", "dspark", "jetspec", "medusa"],  # the others' blocks are walked as dspark's
+    ),
+)
 @pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters_go_on_too(tmp_path, kind, way):
     model = DEEP if "eagle" in kind else MODEL
@@ -150,7 +156,7 @@ def test_captured_passes_go_on_over_a_cache_that_grew_between_the_turns(way):
 
     def grown():
         for static in statics.values():
-            static.room += 150
+            static.room += 250
 
     goes_on(MODEL, drafting(way, new), new=new, between=grown)
     assert statics[MODEL].cache.cursor.length > 512 and statics[MODEL].graphs.seconds
@@ -188,7 +194,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
     """Asserts that the next turn on the caches of the first is the next turn from the start, greedy and sampled: the
     first turn leaves nothing of its request. `new`: makes a target's runner. Another lane runs `between` the turns."""
     kept_tokens = drafted = 0
-    for i, first in enumerate(prompts(4)[1:]):  # of five tokens, and two of one
+    for i, first in enumerate(prompts(3)[1:]):  # of five tokens, and of one
         temperature = i % 2 * 0.9
         target = new(model)
         drafter = new_drafter(target)
@@ -209,7 +215,7 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True, new=EagerRunner, bet
         assert drafts(again) == drafts(expected)
         assert target.passes - fed == len(again)
         kept_tokens, drafted = kept_tokens + held, drafted + sum(map(len, drafts(again)))
-    assert kept_tokens > 25 and (drafted > 5 or not drafts_at_all)
+    assert kept_tokens > 15 and (drafted > 5 or not drafts_at_all)
 
 
 def test_an_adaptive_drafter_learns_anew_in_each_turn():
@@ -266,7 +272,9 @@ def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, dra
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, dict(temperature=1.2, regex="(the waves )+[a-z]+")], ids=["greedy", "sampled"]
+    "settings",
+    [pytest.param({}, marks=pytest.mark.slow), dict(temperature=1.2, regex="(the waves )+[a-z]+")],
+    ids=["greedy", "sampled"],
 )
 def test_compiled_lanes_of_a_comparison_each_take_their_own_turn(pair, settings):
     backend = LocalBackend(ModelStore(), replace(pair, compiled="on"), "float32", "cpu")

@@ -52,7 +52,7 @@ def test_greedy_equals_generate_token_for_token(target_of, bits, way):
     target = target_of(bits)
     network = network_for(way, target, torch.arange(V)) if way.startswith(("mtp", "heads")) else None
     drafted = 0
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         if network:
             rounds = rounds_of(target, drafting(way, network), prompt)
         elif way == "early exit":
@@ -61,14 +61,14 @@ def test_greedy_equals_generate_token_for_token(target_of, bits, way):
             rounds = run((target, target), way, prompt)
         assert ids_of(rounds) == generated(target, prompt)
         drafted += sum(len(round_.drafted) for round_ in rounds)
-    assert drafted > 10
+    assert drafted > 5
 
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_an_assistant_of_other_weights_may_be_quantised_or_not(target_of, bits, tmp_path):
     target = target_of(bits)
     for assistant in (llama(1), quantised(llama(1), tmp_path, 4)):
-        for prompt in prompts(3):
+        for prompt in prompts(2):
             assert ids_of(run((target, assistant), "assistant", prompt)) == generated(target, prompt)
 
 
@@ -85,7 +85,7 @@ def test_of_a_mixture_of_experts_the_experts_stay_whole(tmp_path, bits):
     layer = model.model.layers[0]
     assert layer.mlp.experts.gate_up_proj.is_floating_point() and not layer.self_attn.q_proj.weight.is_floating_point()
     network = network_for("mtp tree", model, torch.arange(V))
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         expected = generated(model, prompt)
         assert ids_of(run((model, model), "assistant", prompt)) == expected
         assert ids_of(rounds_of(model, over(network, "tree"), prompt)) == expected
@@ -93,7 +93,7 @@ def test_of_a_mixture_of_experts_the_experts_stay_whole(tmp_path, bits):
 
 def test_latent_attention_in_int4(tmp_path):
     model = quantised(deepseek(0, 2), tmp_path, 4)
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         assert ids_of(run((model, model), "ngram", prompt)) == generated(model, prompt)
 
 
@@ -106,7 +106,7 @@ def test_published_drafters_read_the_head_and_embedding_of_a_target_in_int4(tmp_
         DFlash(dflash_base(target), target, frozenset()),
         load_eagle3(head, target).network,
     ]
-    for prompt in prompts(4):
+    for prompt in prompts(2):
         expected = generated(target, prompt)
         for network in networks:
             assert ids_of(rounds_of(target, over(network, way), prompt)) == expected
@@ -115,5 +115,5 @@ def test_published_drafters_read_the_head_and_embedding_of_a_target_in_int4(tmp_
 def test_a_gemma_4_assistant_reads_the_embedding_of_a_target_in_int4(tmp_path):
     target = quantised(gemma4_target("text", V), tmp_path, 4)
     new_drafter = over(Gemma4Assistant(gemma4_assistant(target), target))
-    for prompt in prompts(3):
+    for prompt in prompts(2):
         assert ids_of(rounds_of(target, new_drafter, prompt)) == generated(target, prompt)

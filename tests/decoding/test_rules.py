@@ -23,6 +23,7 @@ from playground.lane import Request
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import NoText, cases, follows_the_law
 from tests.decoding.test_tree import LawBranches
+from tests.selection import selected
 
 V = 3
 CPU = torch.device("cpu")
@@ -235,7 +236,7 @@ def test_whole_runs_follow_the_targets_law(way, verification, sampling, draws):
     assert follows_the_law(random_law(1, V), V, drafter(way), draws=draws, rule=rule, **sampling)
 
 
-@pytest.mark.parametrize(("way", "verification"), WAYS)
+@pytest.mark.parametrize(("way", "verification"), selected(WAYS, [("chain", "block"), ("tree", "traversal")]))
 def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification):
     """As the policy confidence ends them: after a token of low q."""
 

@@ -98,7 +98,7 @@ def test_every_lane_ends_where_its_text_first_holds_a_stop_string(way, temperatu
     rounds, _, _ = lane("not there")
     whole = ids_of(rounds)
     text = NumberTokenizer().decode(whole)
-    for start, length in itertools.product(range(len(text) - 6), (1, 2, 6)):
+    for start, length in itertools.product(range(len(text) - 6), (1, 6)):
         stops = text[start : start + length], text[start + 1 : start + 1 + length]
         rounds, found, target = lane(*stops)
         written = ids_of(rounds)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from playground.decoding.drafters import hidden
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.lookahead import Constant
@@ -82,6 +83,27 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
             text += [token.id for token in round_.tokens]
     assert drafted > 30
     assert joined > 6
+
+
+def test_a_vocabulary_that_the_text_extends_has_few_sizes_and_only_its_tokens_can_be_drafted(monkeypatch):
+    monkeypatch.setattr(hidden, "LEAST", 4)
+    model = FAMILIES["llama"](0, 2)
+    heads = network_for("heads", model, torch.arange(0, V, 2))
+    vocabulary, states = hidden.TextVocabulary(heads), torch.randn(3, model.config.hidden_size)
+    everything = torch.nn.functional.linear(states, model.lm_head.weight)
+    text, sizes = [], []
+    for new in ([], [1, 2, 3], [3, 5, 7, 9], [11, 38], [39], range(13, V)):
+        text += new
+        ids = vocabulary.read(text)
+        logits = vocabulary.logits(states)
+        assert len(set(ids.tolist())) == len(ids) == logits.shape[1]
+        drafted = ~logits[0].isneginf()
+        assert set(ids[drafted].tolist()) == {*range(0, V, 2), *text}
+        torch.testing.assert_close(logits[:, drafted], everything[:, ids[drafted]])
+        sizes.append(len(ids))
+    assert sizes == [24, 24, 28, 28, 28, 40]
+    vocabulary.clear()
+    assert len(vocabulary.read([1])) == 24
 
 
 @pytest.mark.parametrize("way", ["mtp", "heads"])

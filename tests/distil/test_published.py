@@ -16,7 +16,7 @@ from playground.models.networks.dflash import load_dflash
 from playground_distil.recipe import PUBLISHED, train_drafter, write_answers
 from playground_distil.train import Plan
 
-PLAN = Plan(tokens=512, batch=256, learning_rate=5e-3, evaluations=2)
+PLAN = Plan(tokens=64, batch=64, learning_rate=5e-3, evaluations=1)
 
 
 def answered(deep, folder, tokens, batch=11):
@@ -44,7 +44,7 @@ def published(deep, answers, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle3", "dspark"])
 def test_acceptance_rises(deep, tmp_path, kind):
-    plan = replace(PLAN, tokens=4_000, batch=512)
+    plan = replace(PLAN, tokens=4_000, batch=512, evaluations=2)
     log = train_drafter(kind, deep, answered(deep, tmp_path / "work", 6_000), tmp_path / "out", plan, vocabulary=200)
     assert log[-1]["accepted"][0] > max(0.12, log[0]["accepted"][0])
 
@@ -61,10 +61,10 @@ def test_a_published_layout_says_what_engines_read(deep, published):
         assert torch.equal(state["lm_head.weight"], head)
 
 
-def test_a_target_of_few_layers_is_refused(target, work, tmp_path):
+def test_a_target_of_few_layers_is_refused(target, tmp_path):
     for kind in PUBLISHED:
         with pytest.raises(PlaygroundError, match="at least 7"):
-            train_drafter(kind, target, work, tmp_path, PLAN)
+            train_drafter(kind, target, tmp_path, tmp_path, PLAN)
 
 
 def test_weights_of_another_shape_are_no_start(deep, answers, published, tmp_path):

@@ -22,6 +22,7 @@ from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from playground_distil import recipe
 from playground_distil import train as training
 from playground_distil.data import batch_of, load_answers
 from playground_distil.recipe import train_drafter
@@ -36,11 +37,19 @@ ENOUGH = {"mtp": 12_000, "heads": 12_000, "assistant": 2_000}
 KINDS = tuple(ENOUGH)  # the others need a deeper target: tests/distil/test_published.py
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_assistants():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "ASSISTANT", recipe.ASSISTANT | dict(intermediate_size=96, num_hidden_layers=2))
+        yield
+
+
 @pytest.fixture(scope="module")
 def trained(target, work, tmp_path_factory):
     """Each kind of drafter after a few steps, with its held-out figures."""
     out = tmp_path_factory.mktemp("drafters")
-    plans = dict.fromkeys(KINDS, PLAN) | {"heads": replace(PLAN, tokens=6_000)}  # start from nothing
+    # Those that start from nothing see more.
+    plans = {"mtp": PLAN, "heads": replace(PLAN, tokens=6_000), "assistant": replace(PLAN, tokens=3_000)}
     return {
         kind: (out / kind, train_drafter(kind, target, work, out / kind, plan, vocabulary=200))
         for kind, plan in plans.items()
@@ -111,7 +120,7 @@ def test_every_file_of_a_drafter_has_its_card(trained):
 
 def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypatch):
     answers, held_out = load_answers(work)
-    plan = Plan(tokens=1_500, batch=250, evaluations=3)
+    plan = Plan(tokens=600, batch=100, evaluations=3)
 
     def student():
         torch.manual_seed(0)
@@ -137,18 +146,23 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
         training.train(stopped, answers, held_out, plan, tmp_path / "checkpoint")
     monkeypatch.setattr(training, "evaluate", evaluate)
     log = training.train(student(), answers, held_out, plan, tmp_path / "checkpoint")
-    assert [line["tokens"] // 500 for line in log] == [1, 2, 3]
+    assert [line["tokens"] // 200 for line in log] == [1, 2, 3]
 
 
-def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(target, work, trained, tmp_path):
-    folder, own, plan = trained["mtp"][0], work_with(work, tmp_path), Plan(tokens=100, batch=100, evaluations=1)
+def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(
+    target, work, trained, tmp_path, monkeypatch
+):
+    (folder, log), checkpoints, plan = trained["mtp"], [], Plan(tokens=100, batch=100, evaluations=1)
+    monkeypatch.setattr(recipe, "train", lambda *arguments: checkpoints.append(arguments[-1]) or log)
     for name in ("one", "two"):  # folders of the same name
         (tmp_path / name / "mtp").mkdir(parents=True)
         for file in folder.iterdir():
             (tmp_path / name / "mtp" / file.name).write_bytes(file.read_bytes())
-        train_drafter("mtp", target, own, tmp_path / "out", plan, vocabulary=200, start_from=[f"{tmp_path}/{name}/mtp"])
-    train_drafter("mtp", target, own, tmp_path / "out", replace(plan, seed=1), vocabulary=200)
-    assert len(list(own.glob("mtp-*.checkpoint"))) == 3
+        begun = [f"{tmp_path}/{name}/mtp"]
+        train_drafter("mtp", target, work, tmp_path / "out", plan, vocabulary=200, start_from=begun)
+    for other in (plan, replace(plan, seed=1)):
+        train_drafter("mtp", target, work, tmp_path / "out", other, vocabulary=200)
+    assert len(set(checkpoints)) == 4
 
 
 def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(target, work, trained, tmp_path):

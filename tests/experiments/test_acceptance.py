@@ -71,7 +71,7 @@ def result_of(speedups) -> SweepResult:
 @pytest.mark.parametrize(
     ("speedups", "sentence"),
     [
-        ((0.8, 1.2, 2.0), "begins to pay at 1.50 tokens a pass"),
+        ((0.8, 1.2, 2.0), "begins to pay at 1.50 tokens per check"),
         ((1.0, 1.2, 2.0), "above 1 from its first point"),
         ((0.5, 0.6, 0.9), "does not pay here at any rate"),
     ],

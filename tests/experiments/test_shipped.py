@@ -16,6 +16,7 @@ from playground.decoding.drafters.composite import AdaptiveDrafter
 from playground.experiments.compare import run
 from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
+from playground.models.cpu.native.library import engine
 from playground.models.fetch import shipped, starter
 from playground.models.networks.made_for import draft_ids
 from playground.models.store import ModelStore
@@ -24,6 +25,7 @@ from tests.selection import selected
 
 STARTER = load_pairs()[0]["starter"]
 OWN = (*STARTER.weights, STARTER.drafter)  # with weights of their own, and the default
+DTYPE = "auto" if engine() else "float32"  # with which every pass computes the same bits, or nearly
 TEXT = "Write a short letter to a friend about a holiday by the sea."
 
 
@@ -54,7 +56,7 @@ def traces(store):
         chosen = [drafter for drafter in STARTER.drafters if (drafter in OWN) == own]
         assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in chosen]
         lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=9)
-        backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
+        backends = {LOCAL: LocalBackend(store, STARTER, DTYPE, "cpu")}
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(AdaptiveDrafter.__init__.__kwdefaults__, "clock", itertools.count().__next__)
             comparison = run(lanes, request, backends, Watch())

@@ -122,7 +122,7 @@ def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, t
     past = VisibleHistory(History(None), Access())
     names = kept(past, "", 2)
     found = tab.side_by_side(past, "", names)
-    assert "the same" in found and "accepted length" in found
+    assert "the same" in found and "tokens per check" in found
     evil = dataclasses.replace(shown(), held=fakes.comparison(8, prompt="<img src=x>"))
     past.keep("", evil)
     found = tab.side_by_side(past, "", [names[0], evil.id])

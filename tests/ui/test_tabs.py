@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from playground import presets
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.experiments.kinds import KINDS
@@ -134,6 +135,12 @@ def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(o
         entry = dataclasses.replace(last.entry, kind=kind, status="stopped")
         shown = " ".join(str(each) for each in tab._shown(dataclasses.replace(last, entry=entry)).values())
         assert "Stopped before" in shown and "are identical" in shown and "By prompt" in shown
+
+
+def test_the_doctor_offers_drafters_with_weights_alone_whatever_was_chosen_elsewhere():
+    starter = presets.load_pairs()[0]["starter"]
+    shown = controls.carried(KINDS["doctor"], {"starter": starter}, {"pair": "starter", "drafter": "ngram"})["drafter"]
+    assert {name for _, name in shown["choices"]} == {*starter.weights} and shown["value"] in starter.weights
 
 
 @pytest.mark.parametrize(("kind", "changes"), [

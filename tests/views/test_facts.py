@@ -66,7 +66,7 @@ def test_figures_carry_units_and_only_a_drafting_lane_has_those_of_drafts():
     shown = {figure.label: (figure.value, figure.unit) for figure in facts.figures(m, drafting=True)}
     assert shown["TTFT"] == ("200", "ms")
     assert shown["Acceptance"] == ("67", "%")
-    assert shown["Accepted length"] == ("2.00", "tok/pass")
+    assert shown["Tokens per check"] == ("2.00", "")
     assert shown["Passes saved"] == ("2", "of 4")
     assert "Acceptance" not in {figure.label for figure in facts.figures(m, drafting=False)}
 

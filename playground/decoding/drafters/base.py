@@ -92,9 +92,9 @@ class Draft:
 
 def rank_among(scores: torch.Tensor, ids: torch.Tensor, id_: torch.Tensor) -> torch.Tensor:
     """Returns the rank of token `id_`, (1,), by the (draft vocabulary,) scores of the tokens `ids`, as a (1,) tensor: 1
-    is the best, 0 means not among them."""
+    is the best, 0 means not among them, or at -inf."""
     own = scores.masked_fill(ids != id_, float("-inf")).max()
-    return torch.where((ids == id_).any(), (scores > own).sum() + 1, 0)[None]
+    return torch.where(own.isneginf(), 0, (scores > own).sum() + 1)[None]
 
 
 NOTHING = Draft([], [])
@@ -165,8 +165,8 @@ class Branches(Protocol):
     """Gives logits for drafts, one position after another. The defaults are those of a network without limits.
 
     Attributes:
-        draft_ids: (draft vocabulary,), the token id of each column of the logits. The vocabulary may grow from one
-            draft to the next.
+        draft_ids: (draft vocabulary,), the token id of each column of the logits. They may change from one draft to the
+            next.
         deepest: the largest number of positions in a draft.
         context: the longest text, in tokens, that the network has positions for, the draft included.
         confidence: (rows,), for each row of the last call's logits the chance that a token chosen from it is accepted,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from playground.decoding.drafters.base import Captured, Chosen, Grow
 from playground.decoding.runners.base import Runner
@@ -39,32 +41,47 @@ class HiddenStates:
         self._waiting.clear()
 
 
+LEAST = 256  # columns beside a network's own; there are twice as many whenever the text needs more
+
+
 class TextVocabulary:
     """The draft vocabulary of a trained network, extended by the tokens of the sequence: texts repeat their tokens,
-    above all the rare ones that names consist of."""
+    above all the rare ones that names consist of. It has few sizes, so that what is captured serves a text of any
+    length: the columns that are left are of tokens that the text lacks, and their logits are -inf."""
 
     def __init__(self, network: SharedHead) -> None:
         self._network = network
-        self._ids = network.draft_ids
-        self._known = set(self._ids.tolist())
-        self._rows = network.head_rows(self._ids[:0])  # the head's rows of the tokens that were added
-        self._read = 0  # tokens of the sequence that were read
+        self._own = network.draft_ids.tolist()
+        self.clear()
 
     def clear(self) -> None:
         """Forgets the tokens of the sequence."""
-        self.__init__(self._network)  # type: ignore[misc]
+        self._known, self._added = set(self._own), list[int]()
+        self._read = 0  # tokens of the sequence that were read
+        self._lay_out()
 
     def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """Returns the token ids that can be drafted after `ids`, (draft vocabulary,). `ids` extends the previous
-        call's."""
+        """Returns the token ids of the columns after `ids`, (draft vocabulary,). `ids` extends the previous call's."""
         new = [id_ for id_ in dict.fromkeys(ids[self._read :]) if id_ not in self._known]
         self._read = len(ids)
         if new:
             self._known.update(new)
-            added = to_device(new, self._ids.device)
-            self._ids = torch.cat([self._ids, added])
-            self._rows = torch.cat([self._rows, self._network.head_rows(added)])
-        return self._ids
+            self._added += new
+            self._lay_out()
+        return self.columns[0]
+
+    def _lay_out(self) -> None:
+        """Sets `columns`: the id of each, (draft vocabulary,), and the head's rows and the bias of those beside the
+        network's own."""
+        own, vocab_size, count = self._network.draft_ids, self._network.vocab_size, len(self._added)
+        size = min(max(LEAST, 1 << (count - 1).bit_length()), vocab_size - len(own))
+        unused = (id_ for id_ in range(vocab_size - 1, -1, -1) if id_ not in self._known)  # rare ones come first
+        numbers = torch.tensor([*self._added, *islice(unused, size - count)], dtype=torch.int64)
+        ids = to_device(numbers, own.device)
+        rows = self._network.head_rows(ids)
+        bias = torch.zeros(size, dtype=rows.dtype)
+        bias[count:] = float("-inf")
+        self.columns = torch.cat([own, ids]), rows, to_device(bias, own.device)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns the logits of (…, width) hidden states, (…, draft vocabulary), for the ids that `read` returned
@@ -72,9 +89,9 @@ class TextVocabulary:
         return self.extended(self._network.logits(hidden), hidden)
 
     def extended(self, logits: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Appends the logits of the added ids to the network's own, (…, network's vocabulary), for (…, width) hidden
-        states; returns (…, draft vocabulary)."""
-        return torch.cat([logits, torch.nn.functional.linear(hidden, self._rows)], dim=-1)
+        """Appends the logits of the further columns to the network's own, (…, network's vocabulary), for (…, width)
+        hidden states; returns (…, draft vocabulary)."""
+        return torch.cat([logits, F.linear(hidden, *self.columns[1:])], dim=-1)
 
 
 class Several(NamedTuple):

@@ -16,6 +16,7 @@ After the last layer's token, the last layer continues recursively.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -104,12 +105,17 @@ class MtpBranches(Branches):
 class TrainedBranches(MtpBranches):
     """Grows `Branches` with a layer that was trained for the target and has a reduced vocabulary."""
 
-    captured = None  # its vocabulary grows
-
     def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target, layer.layers)
         native = self._layer.vocabulary if isinstance(self._layer, NativeLayerRunner) else None
         self._vocabulary = native or TextVocabulary(layer)
+
+    @property
+    def captured(self) -> Captured | None:
+        drafted, vocabulary = super().captured, self._vocabulary
+        if drafted is None or not isinstance(vocabulary, TextVocabulary):
+            return None
+        return partial(drafted, columns=vocabulary.columns)
 
     def _new(self, ids: Sequence[int]) -> Sequence[int]:
         self.draft_ids = self._vocabulary.read(ids)

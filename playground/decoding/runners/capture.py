@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,45 +11,6 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from playground.models.attention import decoder_of, layers_of
-
-
-class HiddenCapture:
-    """Collects the outputs of chosen layers during a pass.
-
-    `hidden`: (tokens, layers x width), of the last pass's tokens. Undefined before the first pass that is watched.
-    """
-
-    hidden: torch.Tensor
-
-    def __init__(self) -> None:
-        self._watched: list[nn.Module] = []
-
-    def watch(self, model: PreTrainedModel, layers: Sequence[int]) -> None:
-        """Starts to collect the outputs of `layers`, which are in the form of `Runner.watch`."""
-        self._watched = watched_modules(model, layers)
-
-    @contextmanager
-    def during_pass(self) -> Iterator[None]:
-        seen: dict[int, torch.Tensor] = {}
-        with watching(self._watched, seen.__setitem__):
-            yield
-        if self._watched:
-            self.hidden = torch.cat([seen[i] for i in range(len(self._watched))], dim=-1)[0]
-
-    def gather(self, tail: int, index: torch.Tensor) -> None:
-        """Moves those of the last `tail` rows that `index`, (n,), names to the front of the tail."""
-        if self._watched:
-            end = self.hidden[-tail:]
-            end[: len(index)] = end[index]
-
-    def drop_first(self, dropped: int) -> None:
-        if self._watched:
-            self.hidden = self.hidden[dropped:]
-
-    def drop(self, dropped: int) -> None:
-        """Drops the last `dropped` rows."""
-        if self._watched:
-            self.hidden = self.hidden[: len(self.hidden) - dropped]
 
 
 def watched_modules(model: PreTrainedModel, layers: Sequence[int]) -> list[nn.Module]:
@@ -75,3 +36,8 @@ def watching(modules: Sequence[nn.Module], see: Callable[[int, torch.Tensor], No
     finally:
         for each in hooks:
             each.remove()
+
+
+def hidden_states(seen: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
+    """Returns what `watching` saw of modules, by their index, as (tokens, modules x width); None if that is nothing."""
+    return torch.cat([seen[i][0] for i in range(len(seen))], dim=-1) if seen else None

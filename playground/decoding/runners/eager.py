@@ -6,20 +6,23 @@ import copy
 import sys
 from collections.abc import Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
 from playground.decoding.runners.buffers import additive, ancestry, tree_masks
 from playground.decoding.runners.cache import SequenceCache, growing_cache
-from playground.decoding.runners.capture import HiddenCapture
+from playground.decoding.runners.capture import hidden_states, watched_modules, watching
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.attention import context_of, layers_of
 from playground.models.quantised import precision
 from playground.models.sizing import cache_bytes
+
+Its = TypeVar("Its", bound="ModelRunner")
 
 
 class EagerLayer:
@@ -109,6 +112,12 @@ class ModelRunner:
         self.model = model
         self.length = 0
         self.passes = 0
+        self._hidden: torch.Tensor | None = None  # of the tokens of the last pass, if any layers are watched
+
+    @property
+    def hidden(self) -> torch.Tensor:
+        assert self._hidden is not None, "watched, after a pass"
+        return self._hidden
 
     @property
     def device(self) -> torch.device:
@@ -141,6 +150,32 @@ class ModelRunner:
     def block(self, network: BlockNetwork) -> BlockRunner:
         return EagerBlock(network)
 
+    def _view(self: Its, layers: PreTrainedModel) -> Its:
+        """Returns a copy that runs the first layers, and watches none. Its cache is still that of all."""
+        view = copy.copy(self)
+        view.model, view.passes, view._hidden = layers, 0, None
+        return view
+
+    def _roll_back(self, length: int, path: Sequence[int]) -> None:
+        """Implements `Runner.commit` for the length and the hidden states."""
+        tail, self.length = self.length - length, length + len(path)
+        if self._hidden is None:
+            return
+        start = max(0, len(self._hidden) - tail)
+        if not in_place(path):
+            rows = to_device([start + i for i in path], self.device)
+            self._hidden[start : start + len(path)] = self._hidden.index_select(0, rows)
+        self._hidden = self._hidden[: start + len(path)]
+
+
+def in_place(path: Sequence[int]) -> bool:
+    """True where nothing has to be moved: for a chain, and a tree's first branch."""
+    return list(path) == list(range(len(path)))
+
+
+def listed(ids: Sequence[int] | torch.Tensor) -> Sequence[int]:
+    return ids.tolist() if isinstance(ids, torch.Tensor) else ids
+
 
 class EagerRunner(ModelRunner):
     """Runs any of transformers' causal language models; `Runner` documents the members."""
@@ -148,7 +183,7 @@ class EagerRunner(ModelRunner):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
         self._cache = SequenceCache.empty(model.config)
-        self._capture = HiddenCapture()
+        self._watched: list[nn.Module] = []
         self._takes_positions = "position_ids" in signature(model.forward).parameters
         self._seam = seam(model.config)
         self._feeds_again = hasattr(model.config, "original_max_position_embeddings")  # as in `generate()` of Phi-3
@@ -171,24 +206,18 @@ class EagerRunner(ModelRunner):
         return cache_bytes(self._cache.states)
 
     @property
-    def hidden(self) -> torch.Tensor:
-        return self._capture.hidden
-
-    @property
     def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         return self._cache.shared_kv
 
     def watch(self, layers: Sequence[int]) -> None:
-        self._capture.watch(self.model, layers)
+        self._watched = watched_modules(self.model, layers)
 
     def share_kv(self) -> None:
         self._cache.share_kv()
 
     def first_layers(self, layers: PreTrainedModel) -> EagerRunner:
-        view = copy.copy(self)
-        view.model, view.passes = layers, 0
-        view._cache = self._cache.first_layers(len(layers_of(layers) or ()))
-        view._capture = HiddenCapture()
+        view = self._view(layers)
+        view._cache, view._watched = self._cache.first_layers(len(layers_of(layers) or ())), []
         return view
 
     @torch.inference_mode()
@@ -197,12 +226,14 @@ class EagerRunner(ModelRunner):
         if again:
             self._cache.clear()
         # Tokens that a chain has left on the device are read only where they may be fed again.
-        known = _listed(ids) if self._feeds_again or self.recurrent else []
-        with self._capture.during_pass():
+        known = listed(ids) if self._feeds_again or self.recurrent else []
+        seen: dict[int, torch.Tensor] = {}
+        with watching(self._watched, seen.__setitem__):
             start = self.length - len(again)
             inputs = self._tree_inputs(start, len(again) + len(ids), tree) if tree else {}
             logits = self._pass([*again, *known] if again else ids, keep, start, **inputs)
-        self._capture.drop_first(len(again))
+        hidden = hidden_states(seen)
+        self._hidden = None if hidden is None else hidden[len(again) :]
         prompt = self.length == 0 and keep == 1
         self._text += known
         self.length += len(ids)
@@ -216,16 +247,12 @@ class EagerRunner(ModelRunner):
         if not self.length:  # an assistant that has not drafted yet
             return
         tail = self.length - length
-        dropped = tail - len(path)
-        if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, are in place already
-            index = to_device(path, self.device)
-            self._cache.gather(tail, index)
-            self._capture.gather(tail, index)
-        self._capture.drop(dropped)
-        again = self._cache.roll_back(dropped)
+        if not in_place(path):
+            self._cache.gather(tail, to_device(path, self.device))
+        again = self._cache.roll_back(tail - len(path))
         if self._text:
             self._text[length:] = [self._text[length + i] for i in path]
-        self.length = length + len(path)
+        self._roll_back(length, path)
         if again:
             self._pass(again, keep=1, start=self.length - len(again))
             self._cache.settle()
@@ -258,10 +285,6 @@ class EagerRunner(ModelRunner):
             "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
             "position_ids": to_device(positions[None], self.device),
         }
-
-
-def _listed(ids: Sequence[int] | torch.Tensor) -> Sequence[int]:
-    return ids.tolist() if isinstance(ids, torch.Tensor) else ids
 
 
 def seam(config: PretrainedConfig) -> int:

@@ -64,7 +64,8 @@ class Runners:
 
     def sampling(self, loaded: LoadedModel) -> Graphs | None:
         """Returns what captures sampling and verification with a target; None where nothing is compiled."""
-        if not self.compiled:
+        target = loaded.static.get("target")
+        if not self.compiled or (target and target.graphs.failure):
             return None
         return loaded.static.setdefault("sampling", Sampling(graphs_for(loaded.model.device))).graphs
 

@@ -80,9 +80,7 @@ class Graphs:
         except Exception as error:
             # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes do not depend
             # on the capture. Memory that ran out shows again in the eager pass that follows.
-            self._capture = None
-            self.clear()
-            self.failure = " ".join(str(error).split())[:200] or type(error).__name__
+            self.refuse(" ".join(str(error).split())[:200] or type(error).__name__)
         finally:
             self.seconds += time.perf_counter() - start
             self._capturing = False
@@ -136,6 +134,11 @@ class Graphs:
     def forget(self) -> None:
         """Drops the calls that the next `fulfil` would capture."""
         self._asked.clear()
+
+    def refuse(self, why: str) -> None:
+        """Drops all captured work, and captures nothing from now on."""
+        self._capture, self.failure = None, why
+        self.clear()
 
     def clear(self) -> None:
         """Drops all captured work, since the buffers have moved."""

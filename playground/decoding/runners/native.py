@@ -7,7 +7,6 @@ DFlash, DSpark and Domino over a block; other networks that draft by torch, over
 
 from __future__ import annotations
 
-import copy
 from array import array
 from collections.abc import Sequence
 from ctypes import byref
@@ -18,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
-from playground.decoding.runners.eager import ModelRunner
+from playground.decoding.runners.eager import ModelRunner, listed
 from playground.models.attention import layers_of
 from playground.models.cpu.native.drafter import NativeBlock, NativeDrafter, native_block, native_drafter
 from playground.models.cpu.native.layers import NativeLinear
@@ -69,6 +68,19 @@ class NativeCache:
             self._native.engine.functions.gather(byref(self._struct), byref(self.struct), start, _at(moved), len(moved))
 
 
+class Scratch:
+    """Memory in which a pass computes."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0, dtype=torch.uint8)
+
+    def at(self, needed: int) -> int:
+        """Returns the address of at least so many bytes."""
+        if needed > len(self._memory):
+            self._memory = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
+        return self._memory.data_ptr()
+
+
 class NativeRunner(ModelRunner):
     """Runs a model that the engine knows; `Runner` documents the members."""
 
@@ -81,17 +93,12 @@ class NativeRunner(ModelRunner):
         self._native = native
         self._cache = NativeCache(native)
         self._watched = array("i")
-        self._scratch = torch.empty(0, dtype=torch.uint8)
-        self._hidden = torch.empty(0, 0)
+        self._scratch = Scratch()
 
     @property
     def cache_bytes(self) -> int:
         m = self._native.struct
         return self.length * m.layers * m.groups * m.head * 2 * 4
-
-    @property
-    def hidden(self) -> Tensor:
-        return self._hidden
 
     @property
     def shared_kv(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -112,14 +119,12 @@ class NativeRunner(ModelRunner):
         return NativeBlockRunner(native) if native else super().block(network)
 
     def first_layers(self, layers: PreTrainedModel) -> NativeRunner:
-        view = copy.copy(self)
-        view.model, view.passes = layers, 0
-        view._native = self._native.first(len(layers_of(layers) or ()))
-        view._watched = array("i")
+        view = self._view(layers)
+        view._native, view._watched = self._native.first(len(layers_of(layers) or ())), array("i")
         return view
 
     def forward(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int] | None = None) -> Tensor:
-        fed = array("i", ids.tolist() if isinstance(ids, Tensor) else ids)
+        fed = array("i", listed(ids))
         vocabulary = self._native.struct.vocabulary
         if fed and not 0 <= min(fed) <= max(fed) < vocabulary:
             raise IndexError(f"A token is outside of the vocabulary of {vocabulary:,}.")
@@ -138,7 +143,7 @@ class NativeRunner(ModelRunner):
             )
             done += now
         self.passes += 1
-        self._hidden = hidden
+        self._hidden = hidden if self._watched else None
         logits.__dict__["highest"] = highest.tolist()
         return logits
 
@@ -154,26 +159,16 @@ class NativeRunner(ModelRunner):
         """Runs one pass and moves the end of the sequence."""
         functions, model = self._native.engine.functions, self._native.struct
         threads, parents = Threads.number, array("i", tree or ())
-        needed = functions.scratch(byref(model), len(ids), self.length + len(ids), threads)
-        if needed > len(self._scratch):
-            self._scratch = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
+        scratch = self._scratch.at(functions.scratch(byref(model), len(ids), self.length + len(ids), threads))
         counts = len(ids), len(parents), len(self._watched), self.length, keep
-        results = logits.data_ptr(), _at(highest), hidden.data_ptr(), self._scratch.data_ptr()
+        results = logits.data_ptr(), _at(highest), hidden.data_ptr(), scratch
         work = Pass(_at(ids), _at(parents), _at(self._watched), *counts, *results)
         functions.run(byref(model), byref(self._cache.struct), byref(work), threads)
         self.length += len(ids)
 
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
-        tail = self.length - length
         self._cache.gather(length, path)
-        if self._watched and tail:
-            before, first = max(0, len(self._hidden) - tail), 0
-            while first < len(path) and path[first] == first:
-                first += 1
-            more = path[first:]
-            hidden = self._hidden[: before + first]
-            self._hidden = torch.cat([hidden, self._hidden[[before + i for i in more]]]) if more else hidden
-        self.length = length + len(path)
+        self._roll_back(length, path)
 
 
 class Wanted(NamedTuple):
@@ -218,7 +213,7 @@ class NativeLayerRunner:
         self.drafter = Drafter.from_buffer_copy(native.drafter)
         self.set_tokens(native.network.draft_ids.int(), Matrix())
         self.vocabulary = NativeVocabulary(self) if isinstance(native.network, SharedHead) else None
-        self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._scratch = Scratch()
         self._logits, self._output = torch.empty(0, 0), torch.empty(WIDTH, native.struct.width)
         self._rows: Sequence[Tensor] = ()  # of the logits, without padding
         self._parents, self._depth, self._tips = array("i"), 0, [-1]
@@ -245,7 +240,7 @@ class NativeLayerRunner:
         return self._logits[:1, : self._columns].clone(), self._output[:1].clone()
 
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-        fed = array("i", ids.tolist() if isinstance(ids, Tensor) else ids)
+        fed = array("i", listed(ids))
         start, n = self._entries + len(self._parents), len(fed)
         self._parents.extend(self._tips[row] for row in rows)
         hidden = self._output[torch.tensor(rows)]
@@ -280,8 +275,7 @@ class NativeLayerRunner:
             *(self._logits.data_ptr(), self._output.data_ptr()),
         )
         functions, threads = self._native.engine.functions, Threads.number
-        self._room(functions.draft_scratch(byref(self.drafter), byref(job), threads))
-        job.scratch = self._scratch.data_ptr()
+        job.scratch = self._scratch.at(functions.draft_scratch(byref(self.drafter), byref(job), threads))
         n = functions.draft(byref(self.drafter), byref(self._cache.struct), byref(job), threads)
         self._entries += len(fed)
         tokens, parents, rows = (each[:n].tolist() for each in self._numbers)
@@ -306,10 +300,6 @@ class NativeLayerRunner:
         if not self._rows or len(self._rows[0]) != self._columns:
             self._rows = self._logits[:, : self._columns].unbind()
 
-    def _room(self, needed: int) -> None:
-        if needed > len(self._scratch):
-            self._scratch = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
-
     def _text(self, ids: array[int], parents: array[int] | None, hidden: Tensor, keep: int, start: int) -> Step:
         position = self._entries + self._depth
         counts = len(ids), start if parents is None else self._entries, start, position, keep, self._stride
@@ -318,13 +308,10 @@ class NativeLayerRunner:
 
     def _step(self, ids: array[int], parents: array[int] | None, hidden: Tensor, keep: int, start: int) -> None:
         """Runs one pass: of the text, or of a draft."""
-        step, functions, threads = (
-            self._text(ids, parents, hidden, keep, start),
-            self._native.engine.functions,
-            Threads.number,
-        )
-        self._room(functions.draft_scratch(byref(self.drafter), byref(Draft(step)), threads))
-        functions.step(byref(self.drafter), byref(self._cache.struct), byref(step), threads, self._scratch.data_ptr())
+        step, functions = self._text(ids, parents, hidden, keep, start), self._native.engine.functions
+        threads = Threads.number
+        scratch = self._scratch.at(functions.draft_scratch(byref(self.drafter), byref(Draft(step)), threads))
+        functions.step(byref(self.drafter), byref(self._cache.struct), byref(step), threads, scratch)
 
 
 class NativeVocabulary:
@@ -379,7 +366,7 @@ class NativeBlockRunner:
 
     def __init__(self, native: NativeBlock) -> None:
         self._native, self._cache, self._entries = native, NativeCache(native), 0
-        self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._scratch = Scratch()
 
     @property
     def cache_bytes(self) -> int:
@@ -401,10 +388,8 @@ class NativeBlockRunner:
         counts = len(features), len(block), self._entries, FULL in self._native.network.causal
         work = Block(features.data_ptr(), block.data_ptr(), *counts)
         tokens = max(len(features), len(block))
-        needed = functions.scratch(byref(model), tokens, self._entries + len(features) + len(block), threads)
-        if needed > len(self._scratch):
-            self._scratch = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
-        work.scratch = self._scratch.data_ptr()
+        entries = self._entries + len(features) + len(block)
+        work.scratch = self._scratch.at(functions.scratch(byref(model), tokens, entries, threads))
         functions.block(byref(model), byref(self._cache.struct), byref(work), threads)
         self._entries += len(features)
 

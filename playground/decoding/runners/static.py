@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
-from playground.decoding.runners.eager import ModelRunner
+from playground.decoding.runners.eager import ModelRunner, in_place
 from playground.decoding.runners.graphs import Function
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
@@ -40,7 +40,6 @@ class StaticRunner(ModelRunner):
         static.whole.room = max(static.whole.room, room)
         self._saved: list[list[Tensor]] = []  # entries of the model and of what drafts beside it
         self._layers: Sequence[int] = ()
-        self._hidden: Tensor | None = None
         self._beside: list[StaticLayerRunner | StaticBlockRunner] = []
 
     @property
@@ -50,8 +49,7 @@ class StaticRunner(ModelRunner):
 
     @property
     def hidden(self) -> Tensor:
-        assert self._hidden is not None, "watched, after a pass"
-        return self._hidden.clone()  # the next pass overwrites the buffer
+        return super().hidden.clone()  # the next pass overwrites the buffer
 
     @property
     def shared_kv(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -140,13 +138,9 @@ class StaticRunner(ModelRunner):
         if not self.length:  # an assistant that has not drafted yet
             return
         (self._whole or self)._take()
-        tail = self.length - length
-        if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, are in place already
-            rows = None if self._hidden is None else self._hidden[len(self._hidden) - tail :]
-            self._static.move(length, path, rows)
-        self.length = length + len(path)
-        if self._hidden is not None:
-            self._hidden = self._hidden[: len(self._hidden) - tail + len(path)]
+        if not in_place(path):
+            self._static.move(length, path)
+        self._roll_back(length, path)
 
     def _take(self) -> None:
         """Takes the model's cache. The runner that had it, if it still exists, copies its entries before."""

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import MOST, Inputs, additive, ancestry, width_of, widths_up_to
-from playground.decoding.runners.capture import watched_modules, watching
+from playground.decoding.runners.capture import hidden_states, watched_modules, watching
 from playground.decoding.runners.fast_paths import Paths, choose_paths
 from playground.decoding.runners.graphs import Function, Graphs
 from playground.decoding.runners.static_cache import StaticCache, windows_of
@@ -126,7 +126,13 @@ class StaticModel:
         """Allocates the cache and chooses the kernels, once."""
         if not self.cache.allocated:
             self.wide([0], keep=1)
-            self.use(choose_paths(self))
+            self.use(paths := choose_paths(self))
+            if not paths.captured:
+                self.graphs.refuse(paths.refused)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.config.get_text_config(decoder=True).vocab_size
 
     def use(self, paths: Paths) -> None:
         """Makes passes use these kernels. Passes are to be captured again."""
@@ -253,7 +259,7 @@ class StaticModel:
             self._buffers[width] = Buffers(
                 Inputs(3, width, torch.int64, device),
                 Inputs(width, width, dtype, device),
-                torch.zeros(width, self.model.config.get_text_config(decoder=True).vocab_size, device=device),
+                torch.zeros(width, self.vocab_size, device=device),
             )
         return self._buffers[width]
 
@@ -321,18 +327,14 @@ class StaticModel:
                 use_cache=True,
                 logits_to_keep=keep,
             )
-        hidden = torch.cat([seen[i][0] for i in range(len(seen))], dim=-1) if seen else None
-        return out.logits[0], hidden
+        return out.logits[0], hidden_states(seen)
 
-    def move(self, start: int, rows: Sequence[int], hidden: Tensor | None) -> None:
-        """Moves the entries `start` + `rows` to `start` and after it. `hidden`: the hidden states of the tokens from
-        `start` on, (tokens, layers x width), whose rows are moved in the same way."""
+    def move(self, start: int, rows: Sequence[int]) -> None:
+        """Moves the entries `start` + `rows` to `start` and after it."""
         n, width = len(rows), width_of(len(rows))
         moves, to = self._moves_of(width), range(start, start + width)
         moves.send([*(start + row for row in rows), *to[n:]], to)  # entries after the branch move to their own places
         self.graphs.run(self._move_key(width), partial(self._move, width))
-        if hidden is not None:
-            hidden[:n] = hidden.index_select(0, moves.rows[0, :n] - start)
 
     def _move(self, width: int) -> None:
         """Runs the captured move. It must not run twice: an entry that has moved may be the source of another."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
@@ -145,6 +146,8 @@ class StaticLayer(StaticNetwork):
         super().__init__(layer, 1, DRAFT, target)
         device = layer.draft_ids.device
         self._limit = limit
+        self._columns: tuple[Tensor, ...] = ()  # those of a `TextVocabulary` that the buffers of their number hold
+        self._columns_held: dict[int, tuple[Tensor, ...]] = {}
         # By width: first entry, index of the last token, tokens.
         self._inputs = {width: Inputs(1, 2 + width, torch.int64, device) for width in WIDTHS}
         self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
@@ -205,7 +208,13 @@ class StaticLayer(StaticNetwork):
         return self._logits[:n].clone(), self._out[:n]
 
     def drafted(
-        self, key: Hashable, work: Function, passes: Sequence[int], numbers: Tensor, *given: Tensor
+        self,
+        key: Hashable,
+        work: Function,
+        passes: Sequence[int],
+        numbers: Tensor,
+        *given: Tensor,
+        columns: tuple[Tensor, ...] = (),
     ) -> tuple[Tensor, ...]:
         """Drafts after `read` without the host between the passes. As many are captured at once as were drafted twice.
 
@@ -216,6 +225,8 @@ class StaticLayer(StaticNetwork):
                 except in a chain, for each the row of the last pass that it follows; and returns their logits.
             passes: the number of tokens in each pass.
             numbers: int64, on the host.
+            columns: those of a `TextVocabulary`, copied where they are others than the last time; without them, the
+                layer's own draft vocabulary is used.
 
         Returns:
             What `work` returned. The next draft may overwrite it.
@@ -226,15 +237,27 @@ class StaticLayer(StaticNetwork):
             end += width
             grown.append((width, self._reads(end)))
         sent = torch.cat([torch.tensor([self._end - 1]), numbers])
-        run = partial(self._drafted, work, grown)
-        return self.graphs.call((self, key, *grown), run, device, pinned(sent, device), *given)
+        size = len(columns[0]) if columns else 0
+        if columns and columns is not self._columns:
+            held = self._columns_held.setdefault(size, tuple(map(torch.empty_like, columns)))
+            for buffer, column in zip(held, columns, strict=True):
+                buffer.copy_(column)
+            self._columns = columns
+        run = partial(self._drafted, work, grown, self._columns_held.get(size, ()))
+        return self.graphs.call((self, key, *grown, size), run, device, pinned(sent, device), *given)
 
     def _drafted(
-        self, work: Function, grown: Sequence[tuple[int, int]], sent: Tensor, *given: Tensor
+        self,
+        work: Function,
+        grown: Sequence[tuple[int, int]],
+        columns: tuple[Tensor, ...],
+        sent: Tensor,
+        *given: Tensor,
     ) -> tuple[Tensor, ...]:
         """Runs the captured work of `drafted`. `grown`: the width of each pass, and how many entries attention reads.
         `sent`: the last entry of the text, so that the runs of a capture write the same entries, then the numbers."""
         last, left = sent[:1], iter(grown)
+        draft_ids, *rows = columns or (self._network.draft_ids,)
         self._position.copy_(last)
         self._free.copy_(last + 1)
 
@@ -244,9 +267,13 @@ class StaticLayer(StaticNetwork):
                 self._picks.rows[1, : len(ids)].copy_(rows)
             width, read = next(left)
             self.graphs.run((self, ("grow", width, read)), partial(self._grow, width, read))
-            return self._logits[: len(ids)].clone()
+            return logits(len(ids))
 
-        return work(grow, self._logits[:1].clone(), self._network.draft_ids, sent[1:], *given)
+        def logits(n: int) -> Tensor:
+            own = self._logits[:n]
+            return torch.cat([own, F.linear(self._out[:n], *rows)], dim=-1) if rows else own.clone()
+
+        return work(grow, logits(1), draft_ids, sent[1:], *given)
 
     def _read_narrow(self, width: int, read: int) -> None:
         inputs = self._inputs[width].rows[0]
@@ -299,9 +326,9 @@ class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         return self._static.grow(ids, rows)
 
-    def drafted(self, key: Hashable, work: Function, *given: Any) -> tuple[Tensor, ...]:
+    def drafted(self, key: Hashable, work: Function, *given: Any, **columns: Any) -> tuple[Tensor, ...]:
         """Drafts without the host between the passes; see `StaticLayer.drafted`."""
-        return self._static.drafted(key, work, *given)
+        return self._static.drafted(key, work, *given, **columns)
 
 
 class StaticBlock(StaticNetwork):

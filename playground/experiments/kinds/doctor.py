@@ -35,7 +35,11 @@ LOOKUPS = ("ngram", "suffix")  # need no weights, and so are what a drafter has 
 
 class DoctorOptions(WholeAnswerOptions, PromptOptions):
     drafter: str | None = option(
-        None, "Drafter", "whose weights to examine; for a target of your own also their folder or id", group="drafting"
+        None,
+        "Drafter",
+        "whose weights to examine; for a target of your own also their folder or id",
+        group="drafting",
+        weighted=True,
     )
     max_new_tokens: int = option_of("max_new_tokens", 128, group="answer", folded=True)  # hundreds of positions in all
     lookahead: int = option(5, "Lookahead", "tokens of each draft", low=1, high=64, folded=True, group="drafting")

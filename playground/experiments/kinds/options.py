@@ -43,6 +43,7 @@ class Option:
         flag: the terminal's option; "" for the field's name.
         folded: whether it is under Advanced on the page.
         positional: whether the terminal takes it without a name.
+        weighted: whether the drafters to choose from are those with weights of their own.
         by: another field, and the values that each of its choices stands for where none are given.
         default, of, several: the field's default, the type of its value or of each of its values, and whether it takes
             several. `options_of` fills them in.
@@ -54,6 +55,7 @@ class Option:
     flag: str = ""
     folded: bool = False
     positional: bool = False
+    weighted: bool = False
     by: tuple[str, Mapping[Any, tuple[Any, ...]]] | None = None
     default: Any = None
     of: Any = str

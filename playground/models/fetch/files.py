@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,18 @@ def cache_folder() -> Path:
     """Returns the folder for converted models. The environment variable PLAYGROUND_CACHE overrides it."""
     default = platformdirs.user_cache_dir("speculative-decoding-playground", appauthor=False)
     return Path(os.environ.get("PLAYGROUND_CACHE") or default).expanduser()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path beside `path` to write to. What is written there takes its place once it is whole; if writing fails,
+    `path` does not change."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def inspect(folder: Path, name: str, origin: str) -> ModelFiles:

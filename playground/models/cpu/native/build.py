@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playground.models.fetch.files import cache_folder
+from playground.models.fetch.files import cache_folder, replacing
 
 FOLDER = Path(__file__).parent
 # Without -ffast-math and fused only where the source says so: a result has the same bits everywhere.
@@ -88,16 +88,14 @@ def on_this_machine() -> Path:
     if cc is None:
         raise OSError("there is no C compiler to build one")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    part = kept.with_suffix(f".{os.getpid()}")
     for tuned in (["-march=native"], ["-mcpu=native"], []):
         command = [cc, *FLAGS, *tuned, "-DENGINE=engine_plain", "-DONLY_NATIVE", "-shared", "engine.c", "pool.c"]
         try:
-            _run([*command, "-o", str(part), "-lm", "-lpthread"], {})
+            with replacing(kept) as part:
+                _run([*command, "-o", str(part), "-lm", "-lpthread"], {})
+            return kept
         except subprocess.SubprocessError as error:
             refused = getattr(error, "stderr", None) or str(error)
-            continue
-        os.replace(part, kept)
-        return kept
     raise OSError(f"{cc} did not build it: {' '.join(refused.split())[:200]}")
 
 
