@@ -31,6 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError, check, install_hint
 from playground.format import gigabytes
+from playground.models import weight_only
 from playground.models.attention import attend_by_groups
 from playground.models.cpu.int4 import bits_of, has_blocks, put_blocks
 from playground.models.cpu.native.library import engine
@@ -269,6 +270,8 @@ def _load(
     origin = weights.origin
     if stored := bits_of(model):
         origin = f"{origin.removesuffix(starter.DEQUANTISED)}, linear layers in its blocks of {stored} bits"
+    if how := model.__dict__["quantised"]:
+        origin = f"{origin}, {how}"
     if adapter:
         origin = f"{origin}, with the adapter {Path(adapter).name} merged"
     return LoadedModel(model, tokenizer, weights.name, origin)
@@ -282,7 +285,8 @@ def read(
     own_blocks: bool = False,
     adapter: str = "",
 ) -> PreTrainedModel:
-    """Loads the network alone, in eval mode. Must be called inside `explained`. The arguments are those of `load`.
+    """Loads the network alone, in eval mode. Must be called inside `explained`. The arguments are those of `load`. Its
+    attribute `quantised` says how it was quantised here, "" if it was not.
 
     Raises:
         PlaygroundError: the network does not fit into the device's memory, cannot be quantised, is quantised in a way
@@ -295,12 +299,15 @@ def read(
     if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # asked for by its name
         stored = dtype
     options: dict[str, Any] = {"dtype": stored if packs else dtype}
+    spread, few, how = check_memory(weights, dtype, device, bits), False, ""
     if bits and bits != HALF and not own_blocks:
-        options["quantization_config"] = quantisation(weights, bits, dtype)
+        by_bitsandbytes, how = quantisation(weights, bits, dtype, device, _why_bitsandbytes(weights, dtype, spread))
+        few = by_bitsandbytes is None
+        options |= {"quantization_config": by_bitsandbytes} if by_bitsandbytes else {}
     elif weights.gguf:
         options["quantization_config"] = GgufConfig(dequantize=True)
-    spread = check_memory(weights, dtype, device, bits)
-    options |= {"device_map": "auto", "max_memory": room(device)} if spread else {"device_map": device}
+    where = torch.device("cpu") if few else device  # layers are quantised on their way to the device
+    options |= {"device_map": "auto", "max_memory": room(device)} if spread else {"device_map": where}
     choose_kernels(device)
     disable_progress_bar()
     model: PreTrainedModel
@@ -342,6 +349,9 @@ def read(
     attend_by_groups(model, device)
     if not is_spread(model):  # fused layers would lack what moves their inputs to their GPU
         fuse_and_join(model, device)
+    if bits and few:
+        weight_only.quantise(model, bits, device)
+    model.__dict__["quantised"] = how
     return model.eval()
 
 
@@ -396,6 +406,14 @@ def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, 
             f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
         )
     return spread
+
+
+def _why_bitsandbytes(weights: ModelFiles, dtype: torch.dtype, spread: bool) -> str:
+    """Returns why torch's own kernels cannot be used for weights of few bits, as a clause; "" if they may."""
+    if spread:
+        return "the layers lie on several GPUs"
+    whole = sum(_bytes_in(path, dtype, None) for path in weights.folder.glob("*.safetensors"))
+    return "" if whole < free_bytes(torch.device("cpu")) else "the unquantised weights do not fit into the memory"
 
 
 def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:

@@ -1,4 +1,5 @@
-"""Weights of eight or four bits, through bitsandbytes, which is optional.
+"""Weights of eight or four bits: by torch's own kernels on CUDA (models/weight_only.py), whose passes can be captured;
+elsewhere by bitsandbytes, which is optional.
 
 Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale" (arXiv 2208.07339), and 2023,
 "QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv 2305.14314), for the four bits of NF4. Only linear layers are
@@ -18,18 +19,23 @@ from transformers.utils import is_bitsandbytes_available
 from transformers.utils.quantization_config import QuantizationMethod
 
 from playground.errors import PlaygroundError, install_hint
+from playground.models import weight_only
 from playground.models.cpu.int4 import bits_of
 from playground.models.cpu.native.layers import main_kind
 from playground.models.cpu.native.library import BFLOAT16, engine, wide
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
+from playground.tensor_header import headers
 
 STORED = {8: 8.0, 4: 4.5}  # bits per weight with its scales; NF4 has one scale of four bytes for 64 weights
 WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # parts of the names of weights that are not quantised
 
 
-def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:
-    """Returns the config with which transformers quantises these weights to 8 or 4 `bits`.
+def quantisation(
+    weights: ModelFiles, bits: int, dtype: torch.dtype, device: torch.device, why_not: str
+) -> tuple[BitsAndBytesConfig | None, str]:
+    """Returns the config with which transformers quantises these weights to 8 or 4 `bits`, None where `weight_only`
+    does it; and in words what does, and why. `why_not`: why `weight_only` cannot, as a clause; "" if it may.
 
     Raises:
         PlaygroundError: these weights cannot be quantised here, or bitsandbytes is not installed.
@@ -45,6 +51,12 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
             f"{weights.name} is quantised already. Choose the dtype auto to load it unchanged, or the original weights "
             f"for int{bits}."
         )
+    if device.type in weight_only.DEVICES:
+        tensors = headers(weights.folder).items()
+        shapes = {tuple(it["shape"]) for name, it in tensors if stored_bits(name, it["shape"], bits)}
+        why_not = why_not or weight_only.why_not(sorted(shapes), bits, dtype, device)
+        if not why_not:
+            return None, f"int{bits} by torch's own kernel"
     if bits == 8 and "kv_lora_rank" in config:
         raise PlaygroundError(
             f"{weights.name} has multi-head latent attention, which bitsandbytes cannot compute in int8. "
@@ -52,11 +64,13 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
         )
     if not is_bitsandbytes_available():
         raise PlaygroundError(
-            f"int{bits} needs the package bitsandbytes. {install_hint('gpu')} Or choose another dtype."
+            f"int{bits} needs the package bitsandbytes{why_not and f' here, since {why_not}'}. {install_hint('gpu')} "
+            "Or choose another dtype."
         )
+    how = f"int{bits} by bitsandbytes" + (why_not and f", since {why_not}")
     if bits == 8:
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+        return BitsAndBytesConfig(load_in_8bit=True), how
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype), how
 
 
 def is_quantised(weights: ModelFiles) -> bool:
@@ -115,6 +129,8 @@ def precision(model: PreTrainedModel) -> str:
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
+        if bits := weight_only.bits_of(model):
+            return f"int{bits} weights, {dtype}"
         if bits := bits_of(model):
             return f"int{bits} weights, " + (f"int{16 if wide() else 8} activations" if engine() else "bfloat16")
         stored = "bfloat16" if main_kind(model) == BFLOAT16 else "float16"
