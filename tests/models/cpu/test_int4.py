@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from gguf import GGML_QUANT_SIZES, quants
 from gguf import GGMLQuantizationType as Kind
-from gguf import quants
 from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
@@ -57,6 +60,17 @@ def test_the_engine_multiplies_with_the_matrix_that_gguf_dequantises(name, rows)
     stored, bias = random_blocks(name, rows, 512), torch.linspace(-3, 3, rows)
     whole = torch.from_numpy(quants.dequantize(stored.flatten(1).numpy(), Kind[name]))
     torch.testing.assert_close(of_blocks(stored, bias)(torch.eye(512)), whole.T + bias, rtol=1e-6, atol=2e-6)
+
+
+@needs_engine
+@pytest.mark.parametrize("name", (*TYPES, *NATIVE_TYPES))
+def test_blocks_that_llama_cpp_made_stand_for_what_it_reads_in_them(name):
+    made = json.loads(Path(__file__).with_name("blocks.json").read_text())[name]
+    stored = np.frombuffer(base64.b64decode(made["blocks"]), np.uint8).reshape(2, -1)
+    whole = quants.dequantize(stored, Kind[name])
+    assert hashlib.sha256(whole.tobytes()).hexdigest() == made["sha256"]
+    layer = of_blocks(torch.from_numpy(stored.copy()).view(2, -1, GGML_QUANT_SIZES[Kind[name]][1]), None)
+    torch.testing.assert_close(layer(torch.eye(256)), torch.from_numpy(whole).T, rtol=1e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
