@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -56,13 +57,11 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: 500,000 objects that no later collection of garbage need go through."""
+    """What was imported stays: 500,000 objects that no later collection of garbage need go through, nor those of
+    pytest at the end."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(optionalhook=True)

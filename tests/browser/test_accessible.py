@@ -132,7 +132,7 @@ def test_nothing_scrolls_sideways(reader):
     page = reader
     page.set_viewport_size({"width": 360, "height": 900})
     advanced(page)
-    open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
+    open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=100))))
     finish(page)
     page.locator("#why > button").click()
     page.locator("#why .main-svg").first.wait_for()
