@@ -53,12 +53,12 @@ export function changed(values) {
 }
 
 /**
- * The experiment was started: the address comes to name it, so that it can be opened again.
+ * The experiment was started, if it was not refused: the address comes to name it, so that it can be opened again.
  * @param {unknown[]} values
  */
 export function showExperiment(values) {
   const started = /** @type {HTMLElement | null} */ (document.querySelector("#experiment [data-experiment]"));
-  if (!started) return;
+  if (!started || document.querySelector("#experiment .refused")) return;
   const url = new URL(location.href);
   url.searchParams.set("id", started.dataset.experiment ?? "");
   history.replaceState(history.state, "", url);

@@ -32,6 +32,7 @@ export class Timeline {
   /** @type {Which} */
   #hovered = NOTHING;
   #time = Infinity;
+  #finished = false; // a lane that was stopped wins nothing
 
   #clip;
   #hatch;
@@ -89,6 +90,7 @@ export class Timeline {
     const wasRunning = this.#view.running;
     const running = lanes.some(({ state }) => state === "running" || state === "waiting");
     this.#view.running = running;
+    this.#finished = lanes.every(({ state }) => state === "done");
     this.node.hidden = !running && !rounds.some(({ all }) => all.length);
     const another = this.#bands.some((band, index) => band.drawn > 0 && band.all !== rounds[index].all);
     if (another) {
@@ -185,7 +187,7 @@ export class Timeline {
     const [first, last] = [Math.min(...ends), Math.max(...ends)];
     this.#bands.forEach(({ flag, end, top, bottom }) => {
       const ahead = hundredths(Math.min(this.#time, last)) - hundredths(end);
-      const won = !this.#view.running && end === first && first < last && ahead >= 0;
+      const won = this.#finished && end === first && first < last && ahead >= 0;
       flag.style.display = won && this.#view.x(end) <= this.#view.width ? "" : "none";
       if (!won) return;
       const x = this.#view.x(end);

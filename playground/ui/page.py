@@ -162,6 +162,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             button_primary_background_fill="*primary_600",
             button_primary_background_fill_hover="*primary_700",
             body_text_color_subdued="#4a525b",
+            checkbox_border_color_dark="*neutral_500",
             body_text_color_subdued_dark="#b1b8c0",
         ),
         "css": group_headings(),

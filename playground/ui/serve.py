@@ -178,8 +178,8 @@ def shown_states(servers: StartedServers) -> list[Any]:
 
 INTRO = f"A model server ({programs()}): started here, or watched while it serves traffic."
 START = (
-    "Or in two terminals, at ports of your choice; docs/servers.md has vLLM and other models. A server's key is read "
-    f"from the environment variable {KEY}."
+    "Or in two terminals, at ports of your choice; Docs, under servers, has vLLM and other models. A server's key is "
+    f"read from the environment variable {KEY}."
 )
 COMMANDS = """\
 pip install xllamacpp
@@ -210,8 +210,8 @@ def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbo
     gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         url = gr.Textbox(
-            label="Server", placeholder="http://127.0.0.1:8082", info=f"{programs()}; llama-server needs --metrics",
-            max_lines=1, elem_id="monitor-url",
+            label="Server", placeholder="http://127.0.0.1:8082", max_lines=1, elem_id="monitor-url",
+            info=f"{programs()}; llama-server needs its option --metrics",
         )  # fmt: skip
         every = gr.Number(EVERY_S, label="Interval", info="seconds between readings", minimum=1, maximum=3600)
     with gr.Row(elem_classes="act"):

@@ -23,6 +23,7 @@ from playground.results import Result
 from playground.trace import Comparison
 
 SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")  # in Markdown
+RUNS_IN = "runs in"  # a column of words that stands between numbers
 WIDEST = 100_000  # columns of a terminal that never wraps
 
 
@@ -36,16 +37,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     numbers: int
 
-    @property
-    def words(self) -> int:
-        """The number of columns before those that hold numbers."""
-        return len(self.columns) - self.numbers
-
     def text(self) -> str:
         """Return the table for a terminal, without the caption: a line for each row, however long."""
         grid = table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, name in enumerate(self.columns):
-            grid.add_column(Text(name), justify="left" if i < self.words else "right", no_wrap=True)
+            grid.add_column(Text(name), justify="left" if self._is_word(i) else "right", no_wrap=True)
         for row in self.rows:
             grid.add_row(*(Text(_line(cell)) for cell in row))
         out = io.StringIO()
@@ -54,7 +50,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, without the caption."""
-        rule = "|" + "---|" * self.words + "---:|" * self.numbers
+        rule = "|" + "".join("---|" if self._is_word(i) else "---:|" for i in range(len(self.columns)))
         return "\n".join([_row(self.columns), rule, *map(_row, self.rows)])
 
     def html(self) -> str:
@@ -77,7 +73,10 @@ class Table:
         return f"<td{self._kind(i)}>{escape(cell)}</td>" if i else f'<th scope="row">{escape(cell)}</th>'
 
     def _kind(self, i: int) -> str:
-        return ' class="word"' if i < self.words else ""
+        return ' class="word"' if self._is_word(i) else ""
+
+    def _is_word(self, i: int) -> bool:
+        return i < len(self.columns) - self.numbers or self.columns[i] == RUNS_IN
 
 
 def escaped(text: str) -> str:

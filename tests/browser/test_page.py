@@ -126,8 +126,10 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(use
     page.wait_for_function("new URLSearchParams(location.search).has('id')")  # it is kept
     page.reload()
     page.locator("#model", has_text="is ready").wait_for()
+    page.locator("#why > button").click()  # while the run of the address may still be on its way
     page.locator("#banner", has_text="Opened from the history").wait_for()
     assert panel(page, 1).evaluate("panel => panel.textContent") == comparison.lanes[1].text
+    page.locator("#why .bartext", has_text=figure).wait_for()
 
 
 def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(user):

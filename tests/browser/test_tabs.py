@@ -53,6 +53,11 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_wi
     limit.fill("48")
     limit.press("Tab")
     page.locator("#experiment.old").wait_for()
+    page.get_by_role("radio", name="A file").check()
+    page.locator("#run-experiment").click()
+    page.locator("#experiment .refused", has_text="Choose a file").wait_for()
+    assert page.locator("#experiment .findings").is_visible(), "what was shown stays"
+    assert "old" in page.locator("#experiment").get_attribute("class").split()
 
 
 def test_a_server_that_does_not_answer_is_a_sentence(visit):

@@ -263,6 +263,10 @@ def test_the_scrubber_shows_both_lanes_at_one_time(stage):
     assert [kept(page, 0), kept(page, 1)] == ended
     assert 0 < ended[0] < everything[0]
     assert page.locator(".timeline .veil").is_visible()
+    box = scrubber.bounding_box()
+    low, high = (float(scrubber.get_attribute(bound)) for bound in ("min", "max"))
+    thumb = box["x"] + 7 + (box["width"] - 14) * (time - low) / (high - low)
+    assert page.locator(".timeline .cursor").bounding_box()["x"] == pytest.approx(thumb, abs=2)
     assert scrubber.get_attribute("aria-valuetext") == f"{time:.2f} of {61 * fakes.PASS_S:.2f} seconds"
     scrubber.fill(scrubber.get_attribute("max"))
     assert [kept(page, 0), kept(page, 1)] == everything

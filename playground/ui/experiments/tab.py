@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import gradio as gr
@@ -124,20 +124,25 @@ def _wire(
 ) -> None:
     """Wires the buttons. `work` turns the values of `chosen` into an experiment."""
 
-    def shown(act: Callable[[], str]) -> Filled:
-        """Shows the experiment whose id `act` returns, or says why there is none."""
+    def shown(act: Callable[[], str], before: str = "") -> Filled:
+        """Shows the experiment whose id `act` returns, or says why there is none, above the one `before`."""
         try:
             name = act()
             return filled(parts, _shown(experiments.view(name)) if name else {})
         except PlaygroundError as problem:
-            return filled(parts, {"name": "", "shown": panels.status(str(problem), "error")})
+            said = panels.status(str(problem), "error")
+        with suppress(PlaygroundError):  # it was deleted meanwhile
+            if before:
+                stays = _shown(experiments.view(before))
+                return filled(parts, {**stays, "shown": f'<div class="refused">{said}</div>{stays["shown"]}'})
+        return filled(parts, {"name": "", "shown": said})
 
-    def start(*values: Any) -> Filled:
+    def start(before: str, *values: Any) -> Filled:
         def begin() -> str:
             session = experiments.session  # checked before a file is read
             return session.start(*work(*values))
 
-        return shown(begin)
+        return shown(begin, before)
 
     def resume(name: str) -> Filled:
         def go_on() -> str:
@@ -169,7 +174,7 @@ def _wire(
     outputs, name = [*parts.values()], parts["name"]
     begun = [
         parts["run"]
-        .click(start, [*chosen], outputs, **PRIVATE)
+        .click(start, [parts["name"], *chosen], outputs, **PRIVATE)
         .then(None, [*chosen], None, js=f"(...values) => {ROOMS}.showExperiment(values)", **PRIVATE),
         parts["resume"].click(resume, name, outputs, **PRIVATE),
         page.load(opened, None, outputs, **PRIVATE),
