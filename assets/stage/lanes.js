@@ -5,6 +5,7 @@ import { hear, make, say } from "./core.js";
 import { figuresPart } from "./figures.js";
 import { Rounds, tokensOf } from "./log.js";
 import { TokenPanel } from "./tokens.js";
+import { count } from "./words.js";
 
 /** @import { Difference, LaneValue } from "../types.d.ts" */
 
@@ -110,8 +111,8 @@ function lane(index) {
   function tellReached(n, time) {
     const tokens = tokensOf(rounds.all.slice(0, n));
     const took = Math.min(time, rounds.all.at(-1)?.times.end ?? 0);
-    const soFar = n < rounds.all.length ? " so far" : "";
-    say(reached, took ? `${(tokens / took).toFixed(1)} tok/s${soFar}` : "");
+    const all = n === rounds.all.length; // the speed of a part would seem to contradict the verdict
+    say(reached, took ? (all ? `${(tokens / took).toFixed(1)} tok/s` : count(tokens, "token")) : "");
   }
 
   /** @param {number} time @param {number} share of the round that plays slowly */

@@ -211,7 +211,7 @@ def add_why(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "why",
         help="explain a measured speed-up",
-        description="Explains the speed-up of a saved comparison: what tokens per pass would allow, what drafting, "
+        description="Explains the speed-up of a saved comparison: what tokens per check would allow, what drafting, "
         "wider verify passes and the rest cost, and what another lookahead would have given.",
     )
     parser.set_defaults(command=_why)
@@ -221,7 +221,7 @@ def add_why(commands: argparse._SubParsersAction) -> None:
         "--published-length",
         type=positive_number,
         metavar="TOKENS",
-        help="its tokens per pass (mean accepted length), where it is published",
+        help="its tokens per check (mean accepted length), where it is published",
     )
     parser.add_argument(
         "--hourly-rate", type=positive_number, metavar="PRICE", help="what the machine costs an hour: price per million"

@@ -158,8 +158,9 @@ def _lane(options: DoctorOptions, on: Decoders) -> Sequence[Lane]:
     kind = kind or (None if options.drafter in METHODS else next(iter(pair.weights), None))
     check(
         kind is not None,
-        "There are no weights to examine. Name a drafter that has some: --target with --drafter, or --pair with one of "
-        f"{', '.join(pair.weights) or 'another pair'}.",
+        "There are no weights to examine. Choose a drafter that has some: "
+        f"{', '.join(METHODS[name].label for name in pair.weights) or 'one of another pair'}. In the terminal, "
+        "--drafter names one, with --target for files of your own.",
     )
     return [assisted_lane(pair, kind, options.lookahead)]
 

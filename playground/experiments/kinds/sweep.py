@@ -367,7 +367,7 @@ DEPTH = Kind(
     does="Measures a drafter over the depth of the context, in one conversation that grows, and says where it stops "
     "paying.",
     intro="Does speculation still pay deep in a context? One conversation grows turn by turn; acceptance, tokens per "
-    "pass, the cost of a pass and the speed-up are shown against the tokens before them.",
+    "check, the cost of a pass and the speed-up are shown against the tokens before them.",
     hint="Press Run. All depths together cost one conversation: the cache of the earlier turns is kept.",
     exits="0: it ran to the end",
     options=DepthOptions,

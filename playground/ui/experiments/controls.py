@@ -189,7 +189,7 @@ def suite_choices() -> list[tuple[str, str]]:
 def _suite(option: Option, models: Models) -> dict[str, Any]:
     suite = gr.Dropdown(
         [*suite_choices(), ("Your own file …", OWN_FILE)], value=option.setting.default, label=option.setting.label,
-        info="every drafter answers all of them",
+        info="each lane answers all of them",
     )  # fmt: skip
     file = gr.File(label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90)
     suite.change(lambda name: gr.update(visible=name == OWN_FILE), suite, file, **QUIET)
