@@ -35,6 +35,7 @@ PARTS: dict[str, tuple[int, Callable[[Rig], Iterator[tuple[str, Any]]]]] = {  # 
     "containment": (40, correct.containment),
     "attention": (30, passes.attention),
     "experts": (40, passes.experts),
+    "few bits": (60, passes.few_bits),
     "pairs": (3600, lanes.pairs),
 }
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.gpu.rig import Found, Profiled, Rig, numbers
 from playground.decoding.pass_cost import bandwidth
@@ -16,6 +16,7 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
+from playground.models import weight_only
 from playground.models.sizing import weights_bytes
 
 CONTEXTS = {"Llama-3.2-1B": (512, 4096), "Qwen3-8B": (256, 512, 4096, 16384), "Qwen3-4B": (512, 4096)}
@@ -108,6 +109,21 @@ def loading(rig: Rig) -> Found:
         peak = torch.cuda.max_memory_allocated(rig.device)
         columns |= {"peak, GB": peak / 1e9, "peak ÷ weights": peak / weights} | _reserved()
     yield "Loading", {"Qwen3-8B": columns}
+
+
+def few_bits(rig: Rig) -> Found:
+    """Says what the trial of weights of 8 and 4 bits finds, and times captured passes with them."""
+    name = "Qwen3-8B"
+    for bits in (8, 4):
+        model = rig.model(name)
+        shapes = {tuple(part.weight.shape) for part in model.model.layers.modules() if type(part) is nn.Linear}
+        why_not = weight_only.why_not(sorted(shapes), bits, model.dtype, rig.device)
+        weight_only.quantise(model, bits, rig.device)
+        columns: dict[str, object] = {"trial": why_not or "agrees, and is faster", "GB": weights_bytes(model) / 1e9}
+        context = 70 if rig.rehearses else 512
+        for width, run_pass in _passes_at(rig.static(model), context, context):
+            columns[f"{width} of {context}, ms"] = rig.queued_ms(run_pass)
+        yield "Weights of few bits", {f"{name}, int{bits}": columns}
 
 
 def attention(rig: Rig) -> Found:
