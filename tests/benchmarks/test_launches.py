@@ -139,8 +139,8 @@ PINNED = {
     "mtp": (22, 27),  # and 7 where a token of the text joins its vocabulary
     "mtp tree": (30, 31),
     "mtp sampled tree": (30, 44),
-    "heads": (26, 32),
-    "heads tree": (33, 34),
+    "heads": (30, 36),
+    "heads tree": (37, 38),
     "dflash": (21, 28),
     "dflash tree": (26, 27),
     "dflash sampled tree": (26, 38),
