@@ -71,8 +71,12 @@ def test_a_server_is_named_without_its_address_and_a_folder_without_its_path():
     found = suite()
     lane = replace(found.lanes[0], name="vLLM: ngram", target="/home/me/model", backend="vLLM at http://10.0.0.1:8000")
     rows = tuple(replace(it, lane="vLLM: ngram") if it.lane != STANDARD else it for it in found.rows)
-    made = record.of(replace(found, lanes=(lane,), rows=rows))
-    assert (made.engine, made.target) == ("vLLM", "model")
+    there = {"device": None, "device_name": "vLLM at http://10.0.0.1:8000"}
+    where = replace(found.environment, **there, weights=(f"model in {there['device_name']}",))
+    result = replace(found, lanes=(lane,), rows=rows, environment=where)
+    made = record.of(result)
+    assert (made.engine, made.target, made.weights, made.hardware) == ("vLLM", "model", "model", "unknown")
+    assert record.of(result, hardware="two cores").hardware == "two cores"
     assert "10.0.0.1" not in record.text(made) and "/home" not in record.text(made)
 
 

@@ -39,6 +39,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     make.add_argument("result", help="a file that `--json` of compare, suite, sweep or recommend wrote, or a run's id")
     make.add_argument("-o", "--out", type=Path, metavar="FILE", help="the record to write (default: print it)")
     make.add_argument("--suite", default="", metavar="NAME", help="the name of the prompts")
+    make.add_argument("--hardware", default="", metavar="TEXT", help="what decoded, where a server does not say it")
     make.add_argument("--url", default="", help="where the run behind it can be opened")
     make.add_argument("--note", default="", metavar="TEXT", help="what a reader should know, such as a busy machine")
     make.add_argument("--prompts", action="store_true", help="include the prompts' text")
@@ -68,7 +69,8 @@ def _make(options: argparse.Namespace) -> None:
     result = of_comparison(result) if isinstance(result, Comparison) else getattr(result, "suite", result)
     if not isinstance(result, SuiteResult):
         raise PlaygroundError("A record is made of a comparison, a suite, a sweep or a recommendation.")
-    made = record.of(result, suite=options.suite, url=options.url, note=options.note, prompts=options.prompts)
+    told = {name: getattr(options, name) for name in ("suite", "hardware", "url", "note", "prompts")}
+    made = record.of(result, **told)
     path = Path(options.result).resolve()
     if path.is_relative_to(ROOT / "assets"):
         made = replace(made, run=path.relative_to(ROOT).as_posix())

@@ -264,16 +264,20 @@ def add_counts(several: Iterable[Counts]) -> Counts:
     )
 
 
-GAIN, SIGMAS = 0.1, 4.0  # tokens per pass and standard errors from which on one reading of a drafter is called better
+# Tokens per pass and standard errors from which on one reading of a drafter is called better.
+GAIN, SIGMAS = 0.1, 4.0
+IF_DOUBTED = 0.0, 2.0
 
 
-def clearly_better(a: Counts, b: Counts) -> bool:
+def clearly_better(a: Counts, b: Counts, doubted: bool = False) -> bool:
     """Return True if a drafter's drafts `a` are better than `b`, over the same texts, by more than chance among a dozen
     comparisons: in tokens per pass, and in acceptance at one position at least (as of independent samples, although
-    they share their texts, which errs towards False)."""
-    if a.tokens_per_pass - b.tokens_per_pass < GAIN:
+    they share their texts, which errs towards False). `doubted`: something else speaks against `b`, and less will do.
+    """
+    gain, sigmas = IF_DOUBTED if doubted else (GAIN, SIGMAS)
+    if a.tokens_per_pass - b.tokens_per_pass < gain:
         return False
-    return any(_sigmas(*each) > SIGMAS for each in zip(a.accepted, a.reached, b.accepted, b.reached, strict=True))
+    return any(_sigmas(*each) > sigmas for each in zip(a.accepted, a.reached, b.accepted, b.reached, strict=True))
 
 
 def _sigmas(x: int, n: int, y: int, m: int) -> float:

@@ -240,6 +240,7 @@ class LoadResult:
 
 Mark = Literal["broken", "mismatched", "suspect", "note"]
 Verdict = Literal["broken", "mismatched", "misread", "chance", "weak", "healthy"]
+MASK = "mask token"  # what a finding about it is about
 OF_WEIGHTS = ("own_embedding", "own_head", "draft_ids_shift")  # fields of a reading that replace a drafter's weights
 WEAK = 0.5  # acceptance of the first token below which a drafter that is read rightly is called weak
 
@@ -288,10 +289,15 @@ class Diagnosis:
     @property
     def better(self) -> Scored | None:
         """The best of the readings that are clearly better than the drafter as it is; of a weak one, of the templates
-        too."""
+        too. Where its mask is suspicious, less is asked of another mask."""
         weak = self.first is not None and self.first < WEAK
         tried = (*self.readings[1:], *(self.templates if weak else ()))
-        found = [it for it in tried if clearly_better(it.counts, self.readings[0].counts)]
+        doubted = any(it.about == MASK for it in self.findings)
+        found = [
+            it
+            for it in tried
+            if clearly_better(it.counts, self.readings[0].counts, doubted and "mask_token_id" in it.override)
+        ]
         return max(found, key=lambda it: it.counts.tokens_per_pass, default=None)
 
     @property

@@ -229,11 +229,14 @@ def text(record: Record) -> str:
     return json.dumps(_known(validation.plain(record)), indent=1, ensure_ascii=False) + "\n"
 
 
-def of(result: SuiteResult, *, suite: str = "", url: str = "", note: str = "", prompts: bool = False) -> Record:
+def of(
+    result: SuiteResult, *, suite: str = "", hardware: str = "", url: str = "", note: str = "", prompts: bool = False
+) -> Record:
     """Make a record of a suite.
 
     Args:
         suite: its name; "" for how many prompts it has.
+        hardware: what decoded, where the result does not say it, as a server's.
         prompts: include their text.
 
     Raises:
@@ -246,17 +249,18 @@ def of(result: SuiteResult, *, suite: str = "", url: str = "", note: str = "", p
     where, base = result.environment, [row for row in result.rows if row.lane == BASELINE]
     categories = dict(Counter(row.category or "prompt" for row in base))
     questions = len({row.question for row in base})
+    weights = where.weights[0].partition(f" in {where.device_name}")[0] if where.weights else None  # without an address
     engines = dict.fromkeys("playground" if lane.backend == LOCAL else lane.program for lane in result.lanes)
     return Record(
         source="measured",
         target=_public(result.lanes[0].target),
-        hardware=where.device_name or where.device or "unknown",
+        hardware=hardware or (where.device and where.device_name) or where.device or "unknown",
         engine=", ".join(engines),
         suite=suite or count(questions, "prompt"),
         lanes=tuple(_drafted(lane, result) for lane in result.lanes),
         created=where.created[:10],
         versions=where.versions,
-        weights=where.weights[0] if where.weights and not Path(where.weights[0]).is_absolute() else None,
+        weights=weights if weights and not Path(weights).is_absolute() else None,
         dtype=where.dtype,
         threads=where.threads,
         settings=_settings(result.request, AnswerSettings),

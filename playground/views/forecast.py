@@ -79,16 +79,17 @@ def table(result: SuiteResult) -> Table | None:
     rows = []
     for it in found:
         for lookahead, expected, measured in _here(it, result.environment):
-            found_here = (_band(expected), _error(it, result.environment), f"measured {ratio(measured)}")
-            rows.append((it.name, "this machine", str(lookahead), *found_here))
+            here = f"{it.name}, this machine: measured {ratio(measured)}"
+            rows.append((here, _band(expected), _error(it, result.environment), str(lookahead), UNKNOWN))
         for device in forecast.load_hardware().values():
             if device.bandwidth:
                 at = Setting(device)
                 lookahead, band = forecast.best(it, at)
                 stops = str(forecast.stops_paying(it, at) or f"> {BATCHES[-1]}") if lookahead else UNKNOWN
                 shown = _band(band) if lookahead else UNKNOWN
-                rows.append((it.name, device.title, str(lookahead), shown, _error(it, result.environment), stops))
-    columns = ("lane", "hardware", "best lookahead", "expected speed-up", OFF, "stops paying at a batch of")
+                name, off = f"{it.name}, {device.title}", _error(it, result.environment)
+                rows.append((name, shown, off, str(lookahead), stops))
+    columns = ("lane, hardware", "expected speed-up", OFF, "lookahead", "stops paying at a batch of")
     return Table("Forecast for other hardware: bfloat16, one text of 512 tokens", columns, tuple(rows), numbers=4)
 
 

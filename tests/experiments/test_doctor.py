@@ -376,20 +376,93 @@ def trained(target, folder, kind):
     return folder
 
 
+@pytest.fixture(scope="module")
+def starter_examined(tmp_path_factory):
+    """Examines a shipped drafter, of whose tensors and config.json `change` returns the broken ones; over answers of
+    the starter to the examples, which are shared."""
+    store, alone = ModelStore(), custom_pair("starter", None)
+    _, questions = DoctorOptions(max_new_tokens=96).read()
+    whole = suite.run(standard_lane(alone), [], questions, {LOCAL: LocalBackend(store, alone, "auto", "cpu")}, Watch())
+
+    def examine_it(kind, change=lambda state, config: (state, config), swapped=()):
+        source = shipped.written_out(SHIPPED / f"starter-{kind}", lambda step: None)
+        folder = shutil.copytree(source, tmp_path_factory.mktemp(kind) / "drafter")
+        state, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+        written(folder, *change(state, config))
+        if swapped:
+            tokenizer = json.loads((folder / "tokenizer.json").read_text())
+            vocab, (a, b) = tokenizer["model"]["vocab"], swapped
+            vocab[a], vocab[b] = vocab[b], vocab[a]
+            (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        pair = custom_pair("starter", str(folder), kind)
+        backend = LocalBackend(ModelStore(), pair, "auto", "cpu")
+        return examine(whole, pair, assisted_lane(pair, kind, 5), backend, Watch())
+
+    return examine_it
+
+
+def with_(**changed):
+    """Changes entries of config.json, and tensors by functions of them; `__` stands for a dot, None leaves it out."""
+    tensors = {key.replace("__", "."): it for key, it in changed.items() if callable(it) or it is None}
+    entries = {key: it for key, it in changed.items() if not callable(it) and it is not None}
+
+    def change(state, config):
+        made = {key: it(state[key]) for key, it in tensors.items() if it}
+        return {key: it for key, it in {**state, **made}.items() if tensors.get(key, it) is not None}, config | entries
+
+    return change
+
+
+def ids_of(d2t):
+    return d2t + torch.arange(len(d2t))
+
+
+def like(it):
+    return torch.randn(it.shape, generator=torch.Generator().manual_seed(7)).to(it.dtype) * it.float().std()
+
+
+MOVED = [3, 16, 30]
+BROKEN_OF_STARTER = {  # drafter, what is broken, the verdict, and a word of the report
+    "layers late": ("eagle3", with_(eagle_aux_hidden_state_layer_ids=MOVED), "misread", "inputs of the layers"),
+    "a deeper target": ("eagle3", with_(eagle_aux_hidden_state_layer_ids=[2, 20, 37]), "mismatched", "layer 37"),
+    "d2t shifted": ("eagle3", with_(d2t=lambda it: it + 1), "broken", "shifted"),
+    "d2t of ids": ("eagle3", with_(d2t=ids_of), "broken", "the target's ids"),
+    "no d2t": ("eagle3", with_(d2t=None, t2d=None), "broken", "no d2t says"),
+    "head shifted": ("eagle3", with_(lm_head__weight=lambda it: it.roll(1, 0)), "broken", "draft vocabulary"),
+    "norm of ones": ("eagle3", with_(norm__weight=torch.ones_like), "broken", "norm.weight is 1"),
+    "no norm": ("eagle3", with_(norm__weight=None), "broken", "norm.weight"),
+    "fc never trained": ("eagle3", with_(fc__weight=torch.zeros_like), "broken", "zero everywhere"),
+    "fc random": ("eagle3", with_(fc__weight=like), "chance", "than chance"),
+    "not finite": ("dspark", with_(fc__weight=lambda it: it * math.nan), "broken", "not finite"),
+    "dspark's d2t shifted": ("dspark", with_(d2t=lambda it: it + 1), "broken", "shifted"),
+    "another target's width": ("dspark", with_(target_hidden_size=1024), "mismatched", "1,024"),
+    "the anchor drafts": ("dflash", with_(sample_from_anchor=True), "misread", "first mask"),
+    "an ordinary mask": ("dflash", with_(mask_token_id=65), "misread", "<|endoftext|> (0) as its mask"),
+    "random layer": ("mtp", with_(proj__weight=like), "chance", "than chance"),
+    "random heads": ("heads", with_(heads__weight=like), "chance", "than chance"),
+    "random model": ("assistant", with_(model__embed_tokens__weight=like), "chance", "than chance"),
+}
+
+
 @pytest.mark.slow
-def test_the_shipped_head_with_its_layers_moved_by_one_is_named(tmp_path):
-    folder = shutil.copytree(shipped.written_out(SHIPPED / "starter-eagle3", lambda step: None), tmp_path / "moved")
-    config = json.loads((folder / "config.json").read_text())
-    moved = [it + 1 for it in config["eagle_aux_hidden_state_layer_ids"]]
-    (folder / "config.json").write_text(json.dumps(config | {"eagle_aux_hidden_state_layer_ids": moved}))
-    found = []
-    for weights in (str(folder), "starter-eagle3"):
-        pair = custom_pair("starter", weights, "eagle3")
-        work, _ = KIND.work(DoctorOptions(), Decoders.of(pair))
-        work({LOCAL: LocalBackend(ModelStore(), pair, "auto", "cpu")}, Watch(emit=found.append))
-    wrong, right = (event.result for event in found if isinstance(event, ResultReady))
-    assert wrong.verdict == "misread" and list(wrong.better.override["layers"]) == [it - 2 for it in moved]
-    assert right.verdict == "healthy" and right.first > wrong.first + 0.1
+@pytest.mark.parametrize(("kind", "change", "verdict", "word"), BROKEN_OF_STARTER.values(), ids=BROKEN_OF_STARTER)
+def test_shipped_drafters_broken_on_purpose_are_named(starter_examined, kind, change, verdict, word):
+    result = starter_examined(kind, change)
+    assert (result.verdict, result.failed) == (verdict, True)
+    assert word in report.text(report.of(result))
+
+
+@pytest.mark.slow
+def test_a_shipped_assistant_with_another_vocabulary_is_a_mismatch(starter_examined):
+    result = starter_examined("assistant", swapped=("the", "and"))
+    assert result.verdict == "mismatched" and "2 tokens have other ids" in report.text(report.of(result))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mtp", "heads", "eagle3", "dflash", "dspark", "assistant"])
+def test_no_shipped_drafter_is_accused(starter_examined, kind):
+    result = starter_examined(kind)
+    assert not result.failed and not about(result, "broken") | about(result, "mismatched") | about(result, "suspect")
 
 
 def test_a_diagnosis_is_a_file_and_a_report(examined, head):

@@ -37,7 +37,7 @@ class DoctorOptions(WholeAnswerOptions, PromptOptions):
     drafter: str | None = option(
         None,
         "Drafter",
-        "whose weights to examine; for a target of your own also their folder or id",
+        "whose weights to examine; after --target also a folder or an id",
         group="drafting",
         weighted=True,
     )

@@ -18,6 +18,7 @@ from playground.models.attention import decoder_of
 from playground.models.load import LoadedModel, locate
 from playground.progress import Progress
 from playground.results import Finding
+from playground.results.experiments import MASK
 
 ROWS = 256  # rows of a matrix that are compared with the target's, evenly spread
 SAME, NEAR, UNRELATED = 0.99, 0.5, 0.1  # mean cosine between rows
@@ -238,7 +239,7 @@ def _mask(files: _Files) -> Iterator[Finding]:
     token = None if id_ is None else tokenizer.convert_ids_to_tokens(id_) if id_ < len(tokenizer) else None
     if token is not None and token not in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}:
         said = f"Its mask token, {id_}, is {token!r}, an ordinary token of the target's vocabulary."
-        yield Finding("suspect", "mask token", said)
+        yield Finding("suspect", MASK, said)
 
 
 def _reach(files: _Files) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from playground.models.networks.heads import SharedHead
 
 Reading = Mapping[str, Any]
 Undo = list[tuple[Any, str, Any]]  # objects, their attributes, and the values before
+RESERVED = 4  # of a tokenizer's hundreds
 BOTH = frozenset(["full_attention", "sliding_attention"])
 
 
@@ -74,11 +75,14 @@ def _moved(layers: Sequence[int], n: int) -> dict[str, Reading]:
 
 
 def _masks(network: DFlash, target: LoadedModel) -> dict[str, Reading]:
-    """Other tokens that may stand for the slots to draft: those that no text has, and the first row past them."""
+    """Other tokens that may stand for the slots to draft: those that no text has, such as the first reserved ones
+    (Llama 3.1's and gpt-oss's drafters), and the first row past them (Qwen 3's)."""
     tokenizer: Any = target.tokenizer
     usual = [tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id]
-    masks = [id_ for token, id_ in tokenizer.get_added_vocab().items() if "mask" in token.lower()]
-    others = {*usual, *masks, len(tokenizer)} - {None, network.config.mask_token_id}
+    added = sorted((id_, token.lower()) for token, id_ in tokenizer.get_added_vocab().items())
+    masks = [id_ for id_, token in added if "mask" in token]
+    reserved = [id_ for id_, token in added if "reserved" in token or "unused" in token]
+    others = {*usual, *masks, *reserved[:RESERVED], len(tokenizer)} - {None, network.config.mask_token_id}
     called = {it: tokenizer.convert_ids_to_tokens(it) or "the first unused row" for it in others}
     return {
         f"{called[it]} ({it}) as its mask": {"mask_token_id": it} for it in sorted(others) if it < network.vocab_size

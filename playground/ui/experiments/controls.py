@@ -224,6 +224,9 @@ SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
 
 def follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
     """Updates controls when another control that they depend on changes."""
+    if "pair" in made:
+        notes = {name: pair.note or SETTINGS["pair"].help for name, pair in models.pairs.items()}
+        picked(made["pair"], lambda pair: gr.update(info=notes[pair]), made["pair"])
     for name, option in options.items():
         if SPECIAL.get(name) is _drafter:
             redrafted = partial(lambda it, pair: gr.update(**_drafters_of(models.pairs[pair], it)), option)
