@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -269,6 +269,22 @@ def test_what_an_aborted_round_asked_for_is_not_captured_over_another_text():
     runner.prepare()
     assert all(map(torch.equal, static.layer(head).cache.copied(len(LONG)), entries))
     assert aborted.length == 3
+
+
+def test_lanes_in_turn_draft_from_their_own_vocabularies(monkeypatch):
+    monkeypatch.setattr(hidden, "LEAST", 8)
+    model = llama(0, 3)
+    static, drafter = StaticModel(model, Graphs("recorded", Recorder())), over(network("mtp", model))
+    monkeypatch.setattr(real, "EagerRunner", lambda of: StaticRunner(static, 64))
+    texts, options = ([1, 3, 5, 7], [31, 33, 35, 37]), dict(max_new_tokens=16, ends=())
+    alone = [[_shape(r) for r in rounds_of(model, drafter, text, **options)] for text in texts]
+    runs = [real.begun(model, drafter, text, **options) for text in texts]
+    in_turn: list[list] = [[], []]
+    for rounds in zip_longest(*runs):
+        for lane, round_ in zip(in_turn, rounds, strict=True):
+            lane += [_shape(round_)] if round_ else []
+    assert in_turn == alone
+    assert any(id_ % 2 for lane in alone for drafted in lane for id_, *_ in drafted)
 
 
 def without_times(round_: Round) -> Round:
