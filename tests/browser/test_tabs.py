@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from playground.views import scripts
 from tests.browser.axe import violations
 from tests.browser.test_page import advanced, finish
 from tests.browser.test_share import copied
@@ -98,6 +99,26 @@ def test_a_comparison_is_kept_chosen_saved_and_opened_again(user, url):
     assert page.locator("#prompt textarea").input_value() == "echo of <b>mine</b>"
     assert copied(page, "run") == re.sub(r"\?.*", f"?id={page.url.split('id=')[1]}", page.url), "it can be shared"
     assert "&amp;embed" in copied(page, "frame")
+
+
+def test_a_long_history_begins_with_its_latest_and_hides_nothing_that_is_chosen(chromium):
+    rows = "".join(f'<li><input type="checkbox" value="{i}" id="choose-{i}"></li>' for i in range(20))
+    mount = """([script, value]) => {
+      const element = document.body;
+      const watch = (_, show) => (globalThis.again = show);
+      new Function("element", "props", "watch", "trigger", script)(element, { value }, watch, () => {});
+    }"""
+    page = chromium.new_page()
+    page.set_content('<div class="listed"></div>')
+    page.evaluate(mount, [scripts.component("history.js", "history"), f"<ul>{rows}</ul>"])
+    visible = page.locator("li:visible")
+    assert visible.count() == 12
+    page.get_by_role("button", name="Show all 20").click()
+    assert visible.count() == 20 and page.locator("#choose-12:focus").count() == 1
+    assert page.get_by_role("button").count() == 0
+    page.evaluate("again()")
+    assert visible.count() == 20
+    page.close()
 
 
 @pytest.mark.slow

@@ -373,6 +373,10 @@ def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
     still = stage(value, reduced_motion="reduce")
     still.wait_for_timeout(150)
     assert still.locator(".tokens .round.future").count() == 0
+    assert still.locator(".timeline .flag:visible").count() == 1
+    lanes = [lane | {"state": "stopped"} for lane in value["lanes"]]
+    stopped = stage(value | {"lanes": lanes}, reduced_motion="reduce")
+    assert stopped.locator(".timeline .flag:visible").count() == 0, "a lane that was stopped wins nothing"
 
 
 def test_a_run_replays_though_its_lanes_ended_before_it(stage):
