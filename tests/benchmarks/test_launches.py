@@ -127,9 +127,9 @@ def test_a_graph_launches_a_pass_at_once():
 
 
 LARGE = 151_936  # Qwen3's vocabulary; the draft vocabulary has 32,000 of it
-AT_ONCE = ("mtp", "eagle3 sampled tree")  # those that are counted with it every time
-# Their work is that of eagle3 tree, heads tree, dflash sampled tree and assistant.
-SELDOM = ("mtp tree", "heads", "dflash tree", "early-exit")
+AT_ONCE = ("mtp",)  # those that are counted with it every time
+# Their work is that of eagle3's trees, heads tree, dflash sampled tree and assistant.
+SELDOM = ("mtp tree", "mtp sampled tree", "heads", "dflash tree", "early-exit")
 # Launches of a round of drafts five deep, at most, greedy and sampled: of any size of model.
 PINNED = {
     "none": (7, 8),
