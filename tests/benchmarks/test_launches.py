@@ -136,17 +136,18 @@ PINNED = {
     "eagle3": (20, 25),
     "eagle3 tree": (28, 29),
     "eagle3 sampled tree": (28, 35),
-    "mtp": (22, 27),  # and 7 where a token of the text joins its vocabulary
+    "mtp": (22, 27),
     "mtp tree": (30, 31),
-    "mtp sampled tree": (30, 44),
-    "heads": (30, 36),
-    "heads tree": (37, 38),
+    "mtp sampled tree": (30, 37),
+    "heads": (26, 32),
+    "heads tree": (33, 34),
     "dflash": (21, 28),
     "dflash tree": (26, 27),
     "dflash sampled tree": (26, 38),
     "assistant": (17, 22),
     "early-exit": (17, 22),
 }
+JOINING = {"mtp": 7, "heads": 4}  # more where a token of the text joins the vocabulary: of a large one, in every round
 
 
 @pytest.mark.parametrize(
@@ -171,5 +172,6 @@ def test_a_captured_round_launches_few_kernels(way, limits, vocab_size, tmp_path
     rule = partial(decide, verification="traversal")
     for most, sampling in zip(PINNED[way], ({}, dict(temperature=0.8, **limits)), strict=True):
         rounds = counted(target, new_drafter, graphs=True, tokens=30, rule=rule, **sampling)
+        most += JOINING.get(kind, 0) if vocab_size == LARGE else 0
         assert sorted(each.launches for each in rounds)[len(rounds) // 5] <= most
         assert max(each.waits for each in rounds) <= (2 if way == "none" else 3)
