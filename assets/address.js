@@ -39,6 +39,7 @@ export function showAddress(values, known) {
   for (const name of [...names, "id", "shared"]) url.searchParams.delete(name); // of a run that was shown before
   for (const [name, value] of parameters) url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
+  document.title = document.querySelector("#rooms h1")?.textContent ?? document.title; // nor is the title that run's
   const last = ran;
   follow(values, known);
   before = last;

@@ -103,13 +103,14 @@ class PageHead:
             address: the first room's, with a slash at the end.
             query: the part of the page's address that names `run`, which the page shows; "" for none.
         """
-        title, description, picture = self._titles.get(path, self._titles["/"]), self._description, PICTURE
+        title, description, named = self._titles.get(path, self._titles["/"]), self._description, ""
         if run:
             found = metrics.ranked(run)[0]
             title, description = headline.title(run, found.ours.lane.name), " ".join(facts.sentences(found))
-            picture += f"?{query}"
-        told = {"title": title, "description": description, "type": "website", "url": address}
-        told["image"] = address.rstrip("/") + picture
+            named = f"?{query}"
+        site = address.rstrip("/")
+        told = {"title": title, "description": description, "type": "website"}
+        told |= {"url": site + path + named, "image": site + PICTURE + named}  # sites read the tags of `url` instead
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in told.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
         first = f"<head>\n<title>{escape(title)}</title>\n{self._first}\n{tags}{card}"

@@ -130,6 +130,10 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(use
     page.locator("#banner", has_text="Opened from the history").wait_for()
     assert panel(page, 1).evaluate("panel => panel.textContent") == comparison.lanes[1].text
     page.locator("#why .bartext", has_text=figure).wait_for()
+    page.wait_for_function("figure => document.title.startsWith(figure)", arg=figure)
+    page.locator("#run").click()
+    page.wait_for_function("document.title === 'Speculative Decoding Playground'")  # that of no earlier run
+    page.locator("#stop").click()
 
 
 def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(user):

@@ -271,7 +271,9 @@ def test_a_link_to_a_run_is_shown_with_its_title_and_its_picture_and_markup_stay
     address, history = public
     comparison = fakes.comparison(tokens=24, prompt='<b>"mine"</b> \\1')
     kept = session.keep(history, comparison, "Prompt lookup", "somebody")
-    text = httpx.get(f"{address}?shared={history.share(kept, 'somebody')}").text
+    own = f"{address}?shared={history.share(kept, 'somebody')}"
+    text = httpx.get(own).text
+    assert f'property="og:url" content="{own}"' in text, "sites show what is at this address"
     title = re.search(r'property="og:title" content="([^"]+)"', text)[1]
     assert "Prompt lookup" in title and '<b>"mine"</b> \\1' in html.unescape(title)
     assert "<b>" not in title and f"<title>{title}</title>" in text
