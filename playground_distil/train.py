@@ -242,7 +242,7 @@ class TrainingReport:
         state = "Done." if ended else f"About {duration(left)} left."
         positions = len(log[-1]["accepted"]) if log else 0
         held_out = [[(figures["tokens"], figures["accepted"][i]) for figures in log] for i in range(positions)]
-        latest = f"{log[-1]['mean_accepted_length']:.2f} tokens per pass of the target" if log else "none yet"
+        latest = f"{log[-1]['mean_accepted_length']:.2f} tokens per check" if log else "none yet"
         again = "" if ended else '<meta http-equiv="refresh" content="5">'
         return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">{again}
 <meta name="viewport" content="width=device-width"><title>{html.escape(self._title)}</title>
