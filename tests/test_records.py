@@ -109,7 +109,9 @@ def test_a_row_opens_the_run_behind_it_which_says_the_same(monkeypatch):
         assert report.of(run).findings
     shown = records.html(found, [*kept])
     assert shown.count("records?run=") == sum(len(it.lanes) for it in kept.values())
-    assert "was not kept" in shown and "in the repository" in records.page(found)
+    assert "was not kept" not in shown and "in the repository" in records.page(found)
+    lost = replace(found["starter-cpu-2-cores-xeon"], run="")
+    assert "was not kept" in records.html({"lost": lost}, [])
     monkeypatch.setattr(record, "ROOT", SHIPPED)  # as in a wheel, which holds no results
     assert record.run_of(next(iter(kept.values()))) is None
     with pytest.raises(PlaygroundError, match="below assets"):
