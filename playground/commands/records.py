@@ -69,8 +69,14 @@ def _make(options: argparse.Namespace) -> None:
     result = of_comparison(result) if isinstance(result, Comparison) else getattr(result, "suite", result)
     if not isinstance(result, SuiteResult):
         raise PlaygroundError("A record is made of a comparison, a suite, a sweep or a recommendation.")
-    told = {name: getattr(options, name) for name in ("suite", "hardware", "url", "note", "prompts")}
-    made = record.of(result, **told)
+    made = record.of(
+        result,
+        suite=options.suite,
+        hardware=options.hardware,
+        url=options.url,
+        note=options.note,
+        prompts=options.prompts,
+    )
     path = Path(options.result).resolve()
     if path.is_relative_to(ROOT / "assets"):
         made = replace(made, run=path.relative_to(ROOT).as_posix())

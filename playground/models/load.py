@@ -277,6 +277,27 @@ def _load(
     return LoadedModel(model, tokenizer, weights.name, origin)
 
 
+def _options(
+    weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None, *, packs: bool, own_blocks: bool
+) -> tuple[dict[str, Any], int | None, str]:
+    """Returns transformers' options for loading a network, the bits to which `weight_only` rounds it afterwards, if it
+    does, and in words how it is quantised, "" if it is not."""
+    stored = torch.float32 if weights.gguf else "auto"
+    if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # asked for by its name
+        stored = dtype
+    options: dict[str, Any] = {"dtype": stored if packs else dtype}
+    spread, few, how = check_memory(weights, dtype, device, bits), None, ""
+    if bits and bits != HALF and not own_blocks:
+        by_bitsandbytes, how = quantisation(weights, bits, dtype, device, _why_bitsandbytes(weights, dtype, spread))
+        few = None if by_bitsandbytes else bits
+        options |= {"quantization_config": by_bitsandbytes} if by_bitsandbytes else {}
+    elif weights.gguf:
+        options["quantization_config"] = GgufConfig(dequantize=True)
+    where = torch.device("cpu") if few else device  # layers are quantised on their way to the device
+    options |= {"device_map": "auto", "max_memory": room(device)} if spread else {"device_map": where}
+    return options, few, how
+
+
 def read(
     weights: ModelFiles,
     dtype: torch.dtype,
@@ -295,19 +316,7 @@ def read(
     check_readable(weights)
     own_blocks = own_blocks and has_blocks(weights)
     packs = own_blocks or (bits == HALF and not is_quantised(weights))
-    stored = torch.float32 if weights.gguf else "auto"
-    if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # asked for by its name
-        stored = dtype
-    options: dict[str, Any] = {"dtype": stored if packs else dtype}
-    spread, few, how = check_memory(weights, dtype, device, bits), False, ""
-    if bits and bits != HALF and not own_blocks:
-        by_bitsandbytes, how = quantisation(weights, bits, dtype, device, _why_bitsandbytes(weights, dtype, spread))
-        few = by_bitsandbytes is None
-        options |= {"quantization_config": by_bitsandbytes} if by_bitsandbytes else {}
-    elif weights.gguf:
-        options["quantization_config"] = GgufConfig(dequantize=True)
-    where = torch.device("cpu") if few else device  # layers are quantised on their way to the device
-    options |= {"device_map": "auto", "max_memory": room(device)} if spread else {"device_map": where}
+    options, few, how = _options(weights, dtype, device, bits, packs=packs, own_blocks=own_blocks)
     choose_kernels(device)
     disable_progress_bar()
     model: PreTrainedModel
@@ -349,8 +358,8 @@ def read(
     attend_by_groups(model, device)
     if not is_spread(model):  # fused layers would lack what moves their inputs to their GPU
         fuse_and_join(model, device)
-    if bits and few:
-        weight_only.quantise(model, bits, device)
+    if few:
+        weight_only.quantise(model, few, device)
     model.__dict__["quantised"] = how
     return model.eval()
 

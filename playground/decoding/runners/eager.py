@@ -174,6 +174,7 @@ def in_place(path: Sequence[int]) -> bool:
 
 
 def listed(ids: Sequence[int] | torch.Tensor) -> Sequence[int]:
+    """Returns token ids on the host, which waits for those that a drafter has left on the device."""
     return ids.tolist() if isinstance(ids, torch.Tensor) else ids
 
 
