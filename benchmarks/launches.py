@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from statistics import mean
 from typing import Any, NamedTuple
 
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from benchmarks.waits import Waits
 from playground.backends.local import LocalRun
@@ -67,7 +68,7 @@ class Counter(TorchDispatchMode):
         self._watch.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.launches += not (self._inside or func.is_view or func._schema.name in NO_KERNEL)
+        self.launches += _is_kernel(func)
         return func(*args, **kwargs or {})
 
     def capture(self, work: Work) -> Work:
@@ -75,12 +76,18 @@ class Counter(TorchDispatchMode):
         return partial(self._replay, work)
 
     def _replay(self, work: Work) -> None:
+        self.launches += not self._inside
         inside, self._inside = self._inside, True
-        self.launches += not inside
         try:
-            work()
+            with _disable_current_modes(), torch._C.DisableTorchFunction():  # nothing in it is launched or waits
+                work()
         finally:
             self._inside = inside
+
+
+@cache
+def _is_kernel(func: Any) -> bool:
+    return not (func.is_view or func._schema.name in NO_KERNEL)
 
 
 def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bool) -> Counts | None:

@@ -39,13 +39,13 @@ STATIC = (*LOOKUPS, "assistant", "early-exit", "mtp", "dflash", "eagle3")
 SAMPLINGS: tuple[dict[str, float], ...] = (dict(temperature=0.8, top_p=0.9, min_p=0.05), {}, dict(temperature=0.8))
 
 
-def drafting(kind: str, folder, way: str = "chain"):
+def drafting(kind: str, folder, way: str = "chain", layers: int = 2):
     """A target, and what makes a drafter for its runner."""
     if kind in LOOKUPS:
-        return llama(0, 7), lambda runner: LOOKUPS[kind]()
+        return llama(0, layers), lambda runner: LOOKUPS[kind]()
     target, network = models(kind, folder, None)
     if kind == "mtp":  # of a target that a static runner takes
-        target = llama(0, 7)
+        target = llama(0, layers)
         network = MtpLayer(target, network.draft_ids).eval()
     return target, drafter(kind, way, network)
 
@@ -95,7 +95,7 @@ def test_a_tree_waits_for_each_of_its_levels_too_unless_it_has_them_at_once(kind
     selected(product(("mtp", "eagle3", "dflash"), ("chain", "tree")), [("mtp", "chain"), ("eagle3", "tree")]),
 )
 def test_a_layer_beside_a_static_target_drafts_through_graphs(kind, way, tmp_path):
-    target, new_drafter = drafting(kind, tmp_path, way)
+    target, new_drafter = drafting(kind, tmp_path, way, 7)
     eager, compiled = (counted(target, new_drafter, graphs=graphs) for graphs in (False, True))
     assert launches(compiled) < launches(eager) / 4  # of a target with 7 layers; deeper ones save more
 
