@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from playground_distil.recipe import train_drafter
 from playground_distil.students import MtpStudent
 from playground_distil.train import Plan
 from tests.decoding.fakes import GREEDY
+from tests.selection import selected
 from tests.tiny import small_llama
 
 PLAN = Plan(tokens=1_000, batch=500, learning_rate=5e-3, evaluations=2)
@@ -45,15 +47,22 @@ def small_assistants():
 
 
 @pytest.fixture(scope="module")
-def trained(target, work, tmp_path_factory):
-    """Each kind of drafter after a few steps, with its held-out figures."""
+def written(target, work, tmp_path_factory):
+    """A drafter of a kind after so many tokens, with its held-out figures. Without a number: the MTP layer after a few
+    steps, the others, which would need more, as they are before the first."""
     out = tmp_path_factory.mktemp("drafters")
-    # Those that start from nothing see more.
-    plans = {"mtp": PLAN, "heads": replace(PLAN, tokens=6_000), "assistant": replace(PLAN, tokens=3_000)}
-    return {
-        kind: (out / kind, train_drafter(kind, target, work, out / kind, plan, vocabulary=200))
-        for kind, plan in plans.items()
-    }
+
+    @cache
+    def drafter(kind, tokens=None):
+        plan = replace(PLAN, tokens=(PLAN.tokens if kind == "mtp" else 0) if tokens is None else tokens)
+        folder = out / str(plan.tokens) / kind
+        return folder, train_drafter(kind, target, work, folder, plan, vocabulary=200)
+
+    return drafter
+
+
+# After which a draft is accepted now and then: a training from nothing takes seconds.
+LEARNED = selected([("mtp", PLAN.tokens), ("heads", 6_000), ("assistant", 3_000)], [("mtp", PLAN.tokens)])
 
 
 @pytest.mark.slow
@@ -66,11 +75,11 @@ def test_acceptance_rises(target, work, tmp_path, kind):
     assert last > first
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, kind, tmp_path):
+@pytest.mark.parametrize(("kind", "tokens"), LEARNED)
+def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, written, kind, tokens, tmp_path):
     target.model.save_pretrained(tmp_path / "tiny")
     target.tokenizer.save_pretrained(tmp_path / "tiny")
-    folder, _ = trained[kind]
+    folder, _ = written(kind, tokens)
     pair = custom_pair(str(tmp_path / "tiny"), str(folder))
     assert pair.drafter == kind
     store, accepted = ModelStore(), 0
@@ -86,8 +95,8 @@ def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, 
     assert accepted > 0
 
 
-def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny_folder, tmp_path, tiny_llama):
-    folder, _ = trained["mtp"]
+def test_a_drafter_for_another_target_is_refused_with_what_differs(written, tiny_folder, tmp_path, tiny_llama):
+    folder, _ = written("mtp")
     config = json.loads((folder / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
@@ -102,8 +111,8 @@ def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
 
 
-def test_the_assistant_is_a_model_that_generate_takes(target, trained):
-    folder, _ = trained["assistant"]
+def test_the_assistant_is_a_model_that_generate_takes(target, written):
+    folder, _ = written("assistant")
     assistant = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ids = torch.tensor([[5, 6, 7]])
     options = dict(attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False)
@@ -111,8 +120,9 @@ def test_the_assistant_is_a_model_that_generate_takes(target, trained):
     assert torch.equal(target.model.generate(ids, assistant_model=assistant, **options), plain)
 
 
-def test_every_file_of_a_drafter_has_its_card(trained):
-    for kind, (folder, log) in trained.items():
+def test_every_file_of_a_drafter_has_its_card(written):
+    for kind in KINDS:
+        folder, log = written(kind)
         card = (folder / "README.md").read_text()
         assert f"{log[-1]['accepted'][0]:.3f}" in card
         assert kind in card
@@ -150,9 +160,9 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
 
 
 def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(
-    target, work, trained, tmp_path, monkeypatch
+    target, work, written, tmp_path, monkeypatch
 ):
-    (folder, log), checkpoints, plan = trained["mtp"], [], Plan(tokens=100, batch=100, evaluations=1)
+    (folder, log), checkpoints, plan = written("mtp"), [], Plan(tokens=100, batch=100, evaluations=1)
     monkeypatch.setattr(recipe, "train", lambda *arguments: checkpoints.append(arguments[-1]) or log)
     for name in ("one", "two"):  # folders of the same name
         (tmp_path / name / "mtp").mkdir(parents=True)
@@ -165,17 +175,18 @@ def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(
     assert len(set(checkpoints)) == 4
 
 
-def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(target, work, trained, tmp_path):
+def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(target, work, written, tmp_path):
+    folder, _ = written("mtp")
     train_drafter("mtp", target, work, tmp_path, PLAN, vocabulary=100)
-    before, after = load_file(trained["mtp"][0] / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     assert json.loads((tmp_path / "config.json").read_text())["draft_vocabulary"] == len(after.pop("draft_ids")) == 100
     assert len(before.pop("draft_ids")) == 200
     assert all(torch.equal(before[name], weight) for name, weight in after.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_drafter_that_has_learned_is_gone_on_from(target, work, trained, tmp_path, kind):
-    folder, scratch = trained[kind]
+@pytest.mark.parametrize(("kind", "tokens"), LEARNED)
+def test_a_drafter_that_has_learned_is_gone_on_from(target, work, written, tmp_path, kind, tokens):
+    folder, scratch = written(kind, tokens)
     if kind == "assistant":
         target.tokenizer.save_pretrained(folder)
     plan = Plan(tokens=1_000, batch=512, learning_rate=1e-4, evaluations=1)
@@ -185,11 +196,11 @@ def test_a_drafter_that_has_learned_is_gone_on_from(target, work, trained, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["mtp", pytest.param("assistant", marks=pytest.mark.slow)])
-def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, trained, tmp_path, kind):
-    first, _ = trained[kind]
+def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, written, tmp_path, kind):
+    first, _ = written(kind)
     target.tokenizer.save_pretrained(first)
     answers = work_with(work, tmp_path)
-    train_drafter(kind, target, answers, tmp_path / "second", Plan(tokens=2_000, evaluations=1, seed=1), vocabulary=200)
+    train_drafter(kind, target, answers, tmp_path / "second", Plan(tokens=500, evaluations=1, seed=1), vocabulary=200)
     both = [str(first), str(tmp_path / "second")]
     out = tmp_path / "mean"
     log = train_drafter(kind, target, answers, out, Plan(tokens=0), vocabulary=200, start_from=both)
@@ -200,15 +211,15 @@ def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, tra
     assert any(not torch.equal(mean[name], one[name]) for name in names)
 
 
-def test_what_is_of_another_kind_is_not_gone_on_from(target, work, trained, tmp_path):
+def test_what_is_of_another_kind_is_not_gone_on_from(target, work, written, tmp_path):
     for kind, other in (("mtp", "heads"), ("heads", "mtp"), ("mtp", "nowhere"), ("assistant", "mtp")):
-        start = str(trained[other][0] if other in trained else tmp_path / other)
+        start = str(written(other)[0] if other in KINDS else tmp_path / other)
         with pytest.raises(PlaygroundError, match=f"the kind {kind}"):
             train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=[start])
 
 
-def test_assistants_of_different_shapes_have_no_mean(target, work, trained, tmp_path, tiny_tokenizer):
-    first, _ = trained["assistant"]
+def test_assistants_of_different_shapes_have_no_mean(target, work, written, tmp_path, tiny_tokenizer):
+    first, _ = written("assistant")
     target.tokenizer.save_pretrained(first)
     small_llama(tiny_tokenizer).save_pretrained(tmp_path / "other")
     tiny_tokenizer.save_pretrained(tmp_path / "other")
