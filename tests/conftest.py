@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from xdist.scheduler import LoadFileScheduling
 
-from playground.decoding import pass_cost
+from playground.decoding import grammar, pass_cost, template
 from playground.models.cpu.native import library
 from playground.trace import PassTime
 from tests.tiny import small_llama
@@ -34,6 +36,10 @@ CHAT_TEMPLATE = (
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the programs that tests start
 torch.set_num_threads(1)  # for tiny models more threads only wait for each other, and several workers run at once
+# A machine that is shared may stand still for longer than these wait elsewhere.
+template.LIMIT_S = grammar.PASS_S = 120.0
+for step in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, step, 120.0)
 
 
 class OneBrowser(LoadFileScheduling):
@@ -91,10 +97,13 @@ def passes_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pass_cost, "time_passes", lambda model, most: (times, True))
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def history_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a test runs does not go into the history of whoever runs the tests."""
-    monkeypatch.setenv("PLAYGROUND_HISTORY", str(tmp_path / "history"))
+def history_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a test runs does not go into the history of whoever runs the tests. Few tests need the folder."""
+    monkeypatch.setenv("PLAYGROUND_HISTORY", str(tmp_path_factory.getbasetemp() / f"history-{next(_numbers)}"))
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -117,7 +117,7 @@ def test_compare_that_is_stopped_prints_what_was_decoded_and_ends_with_130(tiny_
 
     def waiting(race, lanes):
         if lanes[0].drafter != "none":
-            race.watch.wait(10)
+            race.watch.wait(60)
         return decode(race, lanes)
 
     monkeypatch.setattr(Race, "by_turns", waiting)
@@ -299,15 +299,19 @@ def test_a_suite_with_a_prompt_that_fails_ends_with_1_and_one_that_cannot_run_wi
 def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny_folder, tmp_path, capsys, monkeypatch):
     command = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
                "--max-new-tokens", "4", "--suite", own_suite(tmp_path, "waves", "winters", "words")]  # fmt: skip
-
     decode = Race.run
-    monkeypatch.setattr(Race, "run", lambda *args: time.sleep(0.3) or decode(*args))
+
+    def waiting(race, lanes):
+        if race.request.prompt != "waves":
+            race.watch.wait(60)
+        return decode(race, lanes)
+
+    monkeypatch.setattr(Race, "run", waiting)
     with pytest.raises(SystemExit) as exit_, interrupted_by(PromptDone):
         main(command)
     assert exit_.value.code == 130
     assert "same command" in capsys.readouterr().err
-    monkeypatch.undo()
-    monkeypatch.setenv("PLAYGROUND_HISTORY", str(tmp_path / "history"))
+    monkeypatch.setattr(Race, "run", decode)
     main(command)
     printed = capsys.readouterr()
     assert "going on" in printed.err and "1 of 3" not in printed.err and "3 of 3" in printed.err
@@ -356,7 +360,7 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
 
 
 def test_a_report_is_one_page_of_text_that_stays_text(kept, tmp_path, capsys):
-    source = tmp_path / "history" / "records" / f"{kept['suite']}.jsonl"
+    source = Path(os.environ["PLAYGROUND_HISTORY"]) / "records" / f"{kept['suite']}.jsonl"
     for file in (tmp_path / "suite.json", source):
         main(["report", str(file), "-o", str(tmp_path / "page.html")])
         page = (tmp_path / "page.html").read_text(encoding="utf-8")

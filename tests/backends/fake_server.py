@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         for event in answer.body:
             time.sleep(answer.delay)
             if event is HANG:
-                self.server.over.wait(10)
+                self.server.over.wait(60)
             if event in (BREAK, HANG):
                 self.close_connection = True
                 return

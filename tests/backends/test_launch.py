@@ -82,7 +82,7 @@ def test_a_server_ends_with_what_started_it_even_if_that_is_killed():
     port = launch.free_port()
     server = launch.started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
     server.process.stdin.close()  # as the end of a process does it
-    assert server.process.wait(timeout=10) != 0
+    assert server.process.wait(timeout=60) != 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.url}/health")
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,13 +59,14 @@ def works():
 
 
 def test_a_part_that_fails_dies_or_hangs_ends_no_other_and_its_figures_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "LEAST", 0)
-    parts = {"where": (60, where), "fails": (60, fails), "dies": (60, dies), "hangs": (2, hangs), "works": (60, works)}
-    said: list[str] = []
-    failed = run(parts, 100, tmp_path / "gpu.json", said.append)
+    file, said = tmp_path / "gpu.json", []
+    hung = lambda: file.exists() and '"c"' in file.read_text()  # noqa: E731
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: 100.0 * hung()))
+    parts = {part.__name__: (60, part) for part in (where, fails, dies, hangs, works)}
+    failed = run(parts, 1000, file, said.append)
     assert [name for name in failed] == ["fails", "dies", "hangs"]
     assert "device-side assert" in failed["fails"] and failed["dies"] == "ended with 3" and "cut off" in failed["hangs"]
-    kept = json.loads((tmp_path / "gpu.json").read_text())
+    kept = json.loads(file.read_text())
     assert kept["environment"] == MACHINE and kept["failed"] == failed and len(said) == 5
     assert kept["tables"] == {
         "Times": {"a": {"ms": 1.0}, "b": {"ms": 2.0}, "c": {"ms": 3.0}, "d": {"ms": 4.0, "kernels": 500}}
@@ -73,8 +75,10 @@ def test_a_part_that_fails_dies_or_hangs_ends_no_other_and_its_figures_stay(tmp_
     assert tables(kept).startswith("A GPU, 4,000 GB/s; torch 2.11; 2026-11-27\n")
 
 
-def test_parts_that_the_time_is_too_short_for_are_left_out(tmp_path):
-    failed = run({"where": (60, where), "works": (60, works)}, 6, tmp_path / "gpu.json", lambda line: time.sleep(1.1))
+def test_parts_that_the_time_is_too_short_for_are_left_out(tmp_path, monkeypatch):
+    ended: list[str] = []
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: 56.0 * len(ended)))
+    failed = run({"where": (60, where), "works": (60, works)}, 60, tmp_path / "gpu.json", ended.append)
     assert failed.keys() == {"works"} and "left out" in failed["works"]
 
 

@@ -238,7 +238,7 @@ def test_a_hostile_grammar_ends_within_its_limits(request_, endless):
             assert not endless or "1 s" in str(refusal)
         else:
             assert not endless
-    constraint.try_out(Request("x", regex="ab+"), SMALL)
+    constraint.try_out(Request("x", regex="ab+"))
 
 
 def test_what_ended_at_a_limit_is_tried_again_with_a_larger_one_alone(monkeypatch):

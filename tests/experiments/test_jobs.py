@@ -80,12 +80,12 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
     def pausing(race, lanes):
         if race.request.prompt == "waves 1":
             first.set()
-            race.watch.wait(10)
+            race.watch.wait(60)
         return decode(race, lanes)
 
     monkeypatch.setattr(Race, "run", pausing)
     name = jobs.start(work, "mine")
-    assert first.wait(10)
+    assert first.wait(60)
     assert history.entry(name).status == "running"
     with pytest.raises(PlaygroundError, match="runs already"):
         jobs.resume(name)
@@ -106,14 +106,14 @@ def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, m
     jobs, going_on, decode = jobs_of(history), threading.Event(), Race.run
 
     def pausing(*arguments):
-        assert going_on.wait(10)
+        assert going_on.wait(60)
         return decode(*arguments)
 
     monkeypatch.setattr(Race, "run", pausing)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a test before this one may have changed
     name = jobs.start(work, "mine")
-    threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
         ended(jobs, name)
     signal.signal(signal.SIGINT, before)
     assert not jobs.runs[name].end.done()
@@ -125,7 +125,7 @@ def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, m
 
 def test_it_waits_for_the_device_and_can_be_stopped_there(history, work):
     jobs = jobs_of(history)
-    before = jobs.add(Run(lambda watch: watch.wait(10)))
+    before = jobs.add(Run(lambda watch: watch.wait(60)))
     name = jobs.start(work, "mine")
     assert history.entry(name).note == WAITING
     jobs.stop(name)

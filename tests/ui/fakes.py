@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ TEXT = (
     "தமிழில்: நம்பகமான இணைப்பு வேண்டுமெனில் TCP சிறந்தது. 👩‍🔬🙂 العربية من اليمين إلى اليسار، ثم QUIC.\n"
     "\tA-very-long-word-without-any-space-" + "x" * 120 + " ends here.\n"
 )
+GOING_ON = threading.Event()  # where it is cleared, runs stand still
+GOING_ON.set()
 PASS_S = 0.02
 DRAFT_S = 0.002
 LOOKAHEAD = 4
@@ -132,6 +135,7 @@ class Run:
     def _decoded(self, rounds: Iterator[Round]) -> Iterator[Round]:
         for round_ in rounds:
             time.sleep(round_.end_s - round_.start_s)
+            GOING_ON.wait()
             yield round_
         self.finish = "length"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import gradio as gr
 import pytest
@@ -61,8 +62,16 @@ def test_what_is_shown_stays_where_the_turn_cannot_be_asked():
         assert stage["lanes"][0]["log"] and (then is None or then.id == shown.id), "or it does not change"
 
 
+class Waits(fakes.Backend):
+    """A second turn begins when it is stopped."""
+
+    def warm_up(self, lane, request, stopped):
+        while len(request.turns) > 1 and not stopped():
+            time.sleep(0.01)
+
+
 def test_a_turn_that_was_stopped_before_a_lane_leaves_the_conversation():
-    events = handlers()
+    events = handlers(Waits)
     shown = first_turn(events)
     events.begin("session")
     updates = driven(events.turn("session", shown, "And QUIC?"))

@@ -31,7 +31,7 @@ def opened() -> Iterator[httpx.Client]:
     pairs = {"fake": fakes.PAIR}
     blocks = page.build(fakes.Store(), pairs, fakes.PAIR, (), backend_for=fakes.Backend, access=PUBLIC)
     _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **page.look(PUBLIC), **page.bounds(PUBLIC))
-    with httpx.Client(base_url=url, timeout=20) as client:
+    with httpx.Client(base_url=url, timeout=120) as client:
         config = client.get("/config").json()
         client.events = {it["api_name"]: it["id"] for it in config["dependencies"]}
         client.inputs = {it["api_name"]: len(it["inputs"]) for it in config["dependencies"]}

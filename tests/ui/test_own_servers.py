@@ -66,7 +66,7 @@ def test_a_start_can_be_stopped():
     own = StartedServers(start)
     thread = threading.Thread(target=own.start, args=(LOOKUP,))
     thread.start()
-    assert told.wait(10) and own.state(LOOKUP) == ("Fetching the starter", "busy", "")
+    assert told.wait(60) and own.state(LOOKUP) == ("Fetching the starter", "busy", "")
     own.stop(LOOKUP)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive() and own.state(LOOKUP).sentence == "Not started."

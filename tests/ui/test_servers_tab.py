@@ -19,7 +19,7 @@ def test_a_server_is_watched_until_stop(monkeypatch):
 
     def watched(url, every_s, watch):
         yield from WINDOWS
-        assert watch.wait(10)
+        assert watch.wait(60)
 
     monkeypatch.setattr(servers, "watched", watched)
 

@@ -41,7 +41,7 @@ class Visitor:
 async def arriving(url: str) -> AsyncIterator[Any]:
     """`arrive()` makes a visitor of the page at this address."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=300, limits=limits) as client:
         config = (await client.get("/config")).json()
         events = {it["api_name"]: it["id"] for it in config["dependencies"]}
         yield lambda: Visitor(client, events)
