@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -39,6 +39,7 @@ def run(
     seed: int = 0,
     skip: bool = False,
     record: Journal | None = None,
+    enough: Callable[[Collection[QuestionResult]], bool] = lambda done: False,
     called: Callable[[int, int], str] = lambda number, total: f"Prompt {number + 1} of {total}",
 ) -> SuiteResult | None:
     """Runs the questions through all lanes. Once it is stopped it ends within one round and returns the result of the
@@ -54,6 +55,7 @@ def run(
         skip: leave out a lane that cannot be loaded, with a LaneSkipped, as long as one remains besides the baseline.
         called: names a question in progress reports, by its number from 0 and how many there are.
         record: takes each question as it ends. Questions of the same suite that it already holds are not run again.
+        enough: whether the questions that were run are enough, so that the others are left out.
 
     Raises:
         PlaygroundError: two lanes have one label; a model or server is not available; the journal is another
@@ -80,6 +82,8 @@ def run(
         watch.progress(Progress(f"{what}: {names[lane]}" if alone else what, at))
 
     for at, number in enumerate(left):
+        if enough(done.values()):
+            break
         question = questions[number]
         if at and metrics.unsteady(done[left[at - 1]].traces):
             _warm_up(in_turn, [question], backends, watch)  # this chooses the number of threads again

@@ -106,7 +106,8 @@ class LaneCheck:
     whole). Tests are None where there were too few tokens.
 
     Of a server's lane: `logprobs`, `control` and `against` are those of a `metrics.ServerTest`. Where it gives no
-    log-probabilities ("none"), `against` is the test of the first words of its answers against the baseline's."""
+    log-probabilities ("none"), `against` is the test of the first words of its answers against the baseline's. Else
+    `drafted` is the number of tokens of greedy outputs in whose place it verified a draft."""
 
     lane: str
     outputs: int
@@ -118,6 +119,7 @@ class LaneCheck:
     logprobs: Logprobs | None = None
     control: LawTest | None = None
     against: LawTest | None = None
+    drafted: int | None = None
 
     @property
     def faults(self) -> tuple[Differing, ...]:

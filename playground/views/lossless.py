@@ -119,7 +119,8 @@ def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
 
 def _greedy(check: LaneCheck) -> str:
     if check.identical == check.outputs:
-        return f"All {check.outputs} greedy outputs are identical."
+        drafted = "" if check.drafted is None else f", {count(check.drafted, 'drafted token')} in them"
+        return f"All {check.outputs} greedy outputs are identical{drafted}."
     faults, unjudged = len(check.faults), sum(not each.judged for each in check.differing)
     why = {
         "at a tie within rounding": len(check.differing) - faults - unjudged,

@@ -28,7 +28,8 @@ Step = tuple[list[int], int]  # its tokens, and how many were drafted
 
 class Speculative:
     """A llama-server. `fault`: of its verification, which one token alone never meets. `logprobs`: what it reports as
-    such. `prompt`: the ids that it reads any prompt as. `drafts`: whether it speculates."""
+    such. `prompt`: the ids that it reads any prompt as. `drafts`: whether it speculates; `every`: and at one token in
+    how many."""
 
     def __init__(
         self,
@@ -37,8 +38,9 @@ class Speculative:
         logprobs: Logprobs = "raw",
         prompt: tuple[int, ...] = (40, 41, 42),
         drafts: bool = True,
+        every: int = 1,
     ) -> None:
-        self.fault, self.logprobs, self.prompt, self.drafts = fault, logprobs, prompt, drafts
+        self.fault, self.logprobs, self.prompt, self.drafts, self.every = fault, logprobs, prompt, drafts, every
         self.target, self.drafter = (_table(tokenizer, spread) for spread in (0.3, 0.2))
 
     def respond(self, request: httpx.Request) -> httpx.Response:
@@ -103,7 +105,8 @@ class Speculative:
             tokens, n = tokens[:n], n - len(tokens[:n])
             yield tokens, drafted
             last = tokens[-1]
-            tokens, drafted = self._step(rng, last, how) if self.drafts else ([self._plain(rng, last, how)], 0)
+            drafts = self.drafts and n % self.every == 0
+            tokens, drafted = self._step(rng, last, how) if drafts else ([self._plain(rng, last, how)], 0)
 
     def _plain(self, rng: np.random.Generator, last: int, how: Any) -> int:
         return _drawn(rng, _law(self.target[last], how))

@@ -60,12 +60,23 @@ def only(result: LosslessResult) -> LaneCheck:
 def test_an_exact_server_passes_by_what_it_says_itself(checked, tiny_tokenizer):
     result = checked(Speculative(tiny_tokenizer))
     check = only(result)
-    assert (check.passed, check.logprobs, check.identical, check.outputs) == (True, "raw", 2, 2)
-    assert check.law.draws > 400 and check.law.draws == check.control.draws
+    assert (check.passed, check.logprobs, check.identical, check.outputs) == (True, "raw", 4, 4)
+    assert check.law.draws >= 640 and check.law.draws == check.control.draws
     assert check.law.smallest_bias < 0.12
     said = "\n".join(view.findings(result))
-    assert "would have been found" in said and "All 2 greedy outputs are identical" in said
+    assert (
+        "would have been found" in said
+        and f"All 4 greedy outputs are identical, {check.drafted} drafted tokens in them" in said
+    )
     assert "one a request, which leaves nothing to draft" in report.text(report.of(result))
+
+
+def test_a_server_that_seldom_drafts_is_asked_until_enough_was_drafted(checked, tiny_tokenizer):
+    """At every eighth token it has a draft, so one answer has at most 16 drafted tokens."""
+    check = only(checked(Speculative(tiny_tokenizer, every=8), draws=200))
+    assert 200 <= check.law.draws < 216 and check.sampled > 2 * check.law.draws
+    few = checked(Speculative(tiny_tokenizer, every=33), draws=200)
+    assert only(few).law is None and "Of 1,792 sampled tokens too few were drafted" in view.findings(few)[0]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -82,7 +93,7 @@ def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
 def test_a_greedy_output_that_is_the_drafter_s_is_a_fault_and_no_tie(alone, checked, tiny_tokenizer):
     baseline = None if alone else Speculative(tiny_tokenizer, drafts=False)
     check = only(checked(Speculative(tiny_tokenizer, "greedy drafts"), baseline, draws=64))
-    assert not check.passed and len(check.faults) == check.outputs == 2
+    assert not check.passed and len(check.faults) == check.outputs == 4
     assert all(each.judged and each.near_tie.margin > 0.01 for each in check.differing)
 
 

@@ -34,6 +34,7 @@ LOAD = {"baseline_server": "http://127.0.0.1:1", "server": "http://127.0.0.1:2",
         **SHORT}  # fmt: skip
 BY_KIND = {"suite": ASKED, "sweep": SWEEP, "load": LOAD,
            "recommend": {"pair": "fake", "drafters": ["ngram"], **SHORT},
+           "doctor": {"pair": "fake", "suite": "examples"},
            "lossless": {"pair": "fake", "drafters": ["ngram"], "max_new_tokens": 4}}  # fmt: skip
 
 
@@ -141,6 +142,22 @@ def test_the_doctor_offers_drafters_with_weights_alone_whatever_was_chosen_elsew
     starter = presets.load_pairs()[0]["starter"]
     shown = controls.carried(KINDS["doctor"], {"starter": starter}, {"pair": "starter", "drafter": "ngram"})["drafter"]
     assert {name for _, name in shown["choices"]} == {*starter.weights} and shown["value"] in starter.weights
+
+
+def test_the_doctor_takes_files_of_ones_own(tmp_path):
+    """Those that are named on its page, and those that ran on Try."""
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLMEagle3"]}')
+    for values, target in ({"target": ""}, fakes.PAIRS["fake"].target), ({"target": "owner/target"}, "owner/target"):
+        work, title, _ = asked_for("doctor", drafter=str(tmp_path), **values)
+        assert (work.pair.target, work.pair.weights) == (target, {"eagle3": str(tmp_path)})
+        assert tmp_path.name in title and work.lanes[0].drafter == "eagle3"
+    for drafter in (None, ""):
+        with pytest.raises(PlaygroundError, match="name a folder or an id"):
+            asked_for("doctor", drafter=drafter, target="owner/target")
+    tried = {"pair": "own", "drafter": "eagle3", "target": "owner/target", "assistant": "owner/head"}
+    given = controls.carried(KINDS["doctor"], fakes.PAIRS, tried)
+    assert (given["target"]["value"], given["drafter"]["value"]) == ("owner/target", "owner/head")
+    assert "target" not in controls.carried(KINDS["doctor"], fakes.PAIRS, {**tried, "pair": "fake"})
 
 
 @pytest.mark.parametrize(("kind", "changes"), [

@@ -8,7 +8,7 @@ are known to need.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +22,7 @@ from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, title
 from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option, option_of
 from playground.lane import LOCAL, Lane, assisted_lane
 from playground.metrics.drafts import Counts, add_counts
-from playground.presets import Pair
+from playground.presets import Pair, custom_pair
 from playground.results import Diagnosis, Finding, Scored, SuiteResult
 from playground.trace import Trace
 
@@ -37,9 +37,12 @@ class DoctorOptions(WholeAnswerOptions, PromptOptions):
     drafter: str | None = option(
         None,
         "Drafter",
-        "whose weights to examine; after --target also a folder or an id",
+        "whose weights to examine; also a folder or an id of your own",
         group="drafting",
         weighted=True,
+    )
+    target: str = option(
+        "", "Target", "a folder or an id in place of the models' target", places=("page", "endpoint"), folded=True
     )
     max_new_tokens: int = option_of("max_new_tokens", 128, group="answer", folded=True)  # hundreds of positions in all
     lookahead: int = option(5, "Lookahead", "tokens of each draft", low=1, high=64, folded=True, group="drafting")
@@ -151,24 +154,28 @@ class _Scores:
         return tuple(Scored(name, override, counts) for name, (override, counts) in added.items())
 
 
-def _lane(options: DoctorOptions, on: Decoders) -> Sequence[Lane]:
-    pair = on.pair
-    assert pair, "of a pair alone"
+def _examined(options: DoctorOptions, pair: Pair) -> Pair:
+    """Returns the pair whose weights are examined: with target or drafter of the user's own, where they are named."""
+    target, method = options.target.strip(), options.drafter if options.drafter in METHODS else None
+    if not target and method == options.drafter:
+        return pair
+    own = custom_pair(target or pair.target, None if method else options.drafter, method)
+    return replace(own, dtype=pair.dtype, compiled=pair.compiled, adapter="" if target else pair.adapter)
+
+
+def _work(options: DoctorOptions, on: Decoders) -> tuple[Doctor, str]:
+    assert on.pair, "of a pair alone"
+    pair = _examined(options, on.pair)
     kind = pair.drafts_by(options.drafter if options.drafter in METHODS else pair.drafter)
     kind = kind or (None if options.drafter in METHODS else next(iter(pair.weights), None))
     check(
         kind is not None,
-        "There are no weights to examine. Choose a drafter that has some: "
-        f"{', '.join(METHODS[name].label for name in pair.weights) or 'one of another pair'}. In the terminal, "
-        "--drafter names one, with --target for files of your own.",
+        "There are no weights to examine. Choose a drafter that has some "
+        f"({', '.join(METHODS[name].label for name in pair.weights) or 'of another pair'}), or name a folder or an id.",
     )
-    return [assisted_lane(pair, kind, options.lookahead)]
-
-
-def _work(options: DoctorOptions, on: Decoders) -> tuple[Doctor, str]:
     name, questions = options.read()
-    lanes = tuple(_lane(options, on))
-    return Doctor(pair=on.pair, lanes=lanes, questions=questions), titled(name, on.title, lanes, options.max_new_tokens)
+    lanes = (assisted_lane(pair, kind, options.lookahead),)
+    return Doctor(pair=pair, lanes=lanes, questions=questions), titled(name, pair.title, lanes, options.max_new_tokens)
 
 
 KIND = Kind(

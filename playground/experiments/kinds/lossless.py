@@ -8,7 +8,7 @@ alone, one a request, which it cannot draft.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -45,7 +45,7 @@ from playground.lane import (
     verified_by,
 )
 from playground.presets import Pair
-from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
+from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, QuestionResult, SuiteResult
 from playground.settings import PRESET, SAMPLING, SETTINGS, default
 from playground.trace import DraftToken, Trace
 
@@ -59,11 +59,20 @@ Tie = Callable[[Trace, list[int], int], metrics.NearTie | None]
 # How a server samples: not at temperature 1 and with top-k and top-p, so that it has to apply all of them, and that the
 # log-probabilities of the likeliest tokens say all.
 SAMPLED = {"temperature": 0.7, "top_k": BEST, "top_p": 0.9}
+REPEATED = "Write this text again word for word, and after it once more with a few words changed:\n\n{}"
+MOST = 8  # answers of a server, as a multiple of those that would do if all of their tokens had been drafted
 WORDS = 4  # tokens of an answer whose texts are compared where a server gives no log-probabilities
 
 
 class LosslessOptions(ServersOptions, WholeAnswerOptions, DraftingOptions, PromptOptions, DraftersOptions):
-    draws: int = option(2048, "Draws", "tokens to sample with each lane", low=1, folded=True, group="what is tested")
+    draws: int = option(
+        2048,
+        "Draws",
+        "tokens to sample with each lane; of a server, those to test",
+        low=1,
+        folded=True,
+        group="what is tested",
+    )
     rules: tuple[Rule, ...] = option(
         (), "Wrong on purpose", "adds deliberately lossy lanes, which the check should fail",
         choices=LOSSY_RULES, flag="rule", folded=True, group="what is tested",
@@ -91,7 +100,7 @@ class Lossless(OfPrompts):
     """The work of a Lossless experiment. `lanes`: with distinct labels; or that of a server, whose `baseline` is
     another server, the pair's target, or the lane itself: then it is compared with the tokens that the same server
     gives alone. `temperature`: of the sampled answers; 0 for the usual one. `draws`: the most tokens to sample with
-    each lane."""
+    each lane; of a server, to sample where it verified a draft."""
 
     lanes: tuple[Lane, ...]
     temperature: float = 0.0
@@ -119,15 +128,21 @@ class Lossless(OfPrompts):
         )
         if answers and lanes:
             answers.check_prompt(baseline, self.questions[0].request)
-        every, first = self._every_question(answers is not None, scored), len(self.questions)
+        every, first = self._every_question(answers is not None, scored)
 
         def called(number: int, total: int) -> str:
             if number < first:
                 return f"Prompt {number + 1} of {first}"
-            return f"Sampled answer {number + 1 - first} of {total - first}"
+            return f"Sampled answer {number + 1 - first} of {'at most ' if scored else ''}{total - first}"
 
-        record = journal_at(self.record)
-        result = suite.run(baseline, lanes, every, backends, watch.first(ANSWERS), record=record, called=called)
+        def enough(done: Collection[QuestionResult]) -> bool:
+            if answers is None or not scored:
+                return False
+            traces = (trace for each in done if each.question >= first for trace in each.traces)
+            return sum(answers.tested(trace) for trace in traces if trace.lane == self.lanes[0]) >= self.draws
+
+        record, part = journal_at(self.record), watch.first(ANSWERS)
+        result = suite.run(baseline, lanes, every, backends, part, record=record, enough=enough, called=called)
         if result is None or watch.stopped():
             return None
         suite.check_ran(result)
@@ -153,10 +168,14 @@ class Lossless(OfPrompts):
         end."""
         return from_journal(self.record, len(self.questions))
 
-    def _every_question(self, served: bool, scored: bool) -> list[Question]:
-        """Returns the greedy questions, then as many sampled ones, each with its own seed, as give `draws` tokens if
-        all answers are long. In this process top-p and the like are off, so that every token can be sampled; a server
-        samples as in SAMPLED. Where it gives no log-probabilities, the answers are of a few words."""
+    def _every_question(self, served: bool, scored: bool) -> tuple[list[Question], int]:
+        """Returns the greedy questions and then the sampled ones, each with its own seed, and how many are greedy.
+
+        In this process the sampled ones give `draws` tokens if all answers are long, and top-p and the like are off, so
+        that every token can be sampled; a server samples as in SAMPLED. Of a server every question is also asked as in
+        REPEATED, and there are more of them than may be needed. Where it gives no log-probabilities, the answers are of
+        a few words.
+        """
         greedy = {name: default(name) for name in SAMPLING if not SETTINGS[name].greedy}
         whole = [replace(each, request=replace(each.request, **greedy)) for each in self.questions]
         how: dict[str, Any] = {"temperature": self.temperature or 1.0}
@@ -165,10 +184,17 @@ class Lossless(OfPrompts):
         if served and not scored:
             how["max_new_tokens"] = WORDS
         sampled = -(-self.draws // how.get("max_new_tokens", whole[0].request.max_new_tokens))
+        if scored:
+            sampled *= MOST
+            whole += [
+                replace(it, request=replace(it.request, prompt=REPEATED.format(it.request.prompt)))
+                for it in whole
+                if it.request.prompt
+            ]
         return whole + [
             Question(each.category, replace(each.request, **how, seed=seed))
             for seed, each in zip(range(sampled), itertools.cycle(whole), strict=False)
-        ]
+        ], len(whole)
 
 
 def _traces(result: SuiteResult, lane: str, questions: range) -> Traces:
@@ -258,6 +284,10 @@ class _Answers:
         found = self.server.alone(ids, request) if ids else None
         return found is not None and bool(found.best)
 
+    def tested(self, trace: Trace) -> int:
+        """Returns the number of an answer's tokens that can be tested."""
+        return sum(1 for _ in self._verified(trace))
+
     def checks(
         self, greedy: Mapping[str, Traces], sampled: Mapping[str, Traces], has_logprobs: bool, watch: Watch
     ) -> list[LaneCheck]:
@@ -285,7 +315,7 @@ class _Answers:
             scored = [each for trace in sampled[name].values() for each in self._scored(step(trace))]
             asked = next(iter(sampled[name].values())).request
             test = metrics.server_test(scored, asked.temperature, asked.top_p)
-            law, against, draws = test.law, test.against, len(scored)
+            law, against, draws = test.law, test.against, sum(len(trace.tokens) for trace in sampled[name].values())
         else:
             texts: dict[str, tuple[list[str], list[str]]] = {}
             for at, trace in sampled[name].items():
@@ -300,6 +330,7 @@ class _Answers:
         else:
             found = [_differing(*at, greedy[STANDARD][at], trace, tie) for at, trace in greedy[name].items()]
         differing = tuple(each for each in found if each)
+        drafts = has_logprobs and self.lane.drafter != "none"
         checked = LaneCheck(
             lane=label(self.lane),
             outputs=len(greedy[name]),
@@ -308,6 +339,7 @@ class _Answers:
             sampled=draws,
             law=law,
             acceptance=None,
+            drafted=sum(map(self.tested, greedy[name].values())) if drafts else None,
             logprobs=test.logprobs if test else "none",
             control=test.control if test else None,
             against=against,

@@ -43,7 +43,7 @@ class Option:
         flag: the terminal's option; "" for the field's name.
         folded: whether it is under Advanced on the page.
         positional: whether the terminal takes it without a name.
-        weighted: whether the drafters to choose from are those with weights of their own.
+        weighted: whether the drafters to choose from are those with weights of their own, and a folder or an id.
         by: another field, and the values that each of its choices stands for where none are given.
         default, of, several: the field's default, the type of its value or of each of its values, and whether it takes
             several. `options_of` fills them in.

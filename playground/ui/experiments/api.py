@@ -156,6 +156,7 @@ def _described(kind: Kind, pairs: Mapping[str, Pair]) -> dict[str, str]:
         setting = option.setting
         chosen = f"some of {setting.range}" if option.several and setting.choices else setting.allowed
         takes = allowed.get(name) or chosen
+        takes += ", or a folder or an id" if option.weighted else ""
         takes = f"several, each {takes}" if option.several and not setting.choices and name not in allowed else takes
         described[name] = f"{takes[0].upper()}{takes[1:]}; {setting.help}."
     return described

@@ -17,7 +17,7 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Option, options_of
 from playground.experiments.work import Experiment
-from playground.presets import Pair, pair_of, suites
+from playground.presets import OWN, Pair, pair_of, suites
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import drafter_choices
 from playground.ui.preload import Fits
@@ -116,16 +116,18 @@ def carried(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) ->
         values: from the browser, by the settings' names. `drafters` are names separated by commas.
     """
     options, updates = options_of(kind.options, "page"), Named()
-    pair = pairs.get(str(values.get("pair"))) if kind.pair else None
+    pair, own = pairs.get(str(values.get("pair"))) if kind.pair else None, values.get("pair") == OWN
     if pair:
         updates["pair"] = gr.update(value=pair.name)
     for name, option in options.items():
-        if SPECIAL.get(name) is _drafter and pair:
+        if own and option.weighted:
+            updates[name] = gr.update(value=values.get("assistant"))
+        elif SPECIAL.get(name) is _drafter and pair:
             shown = _drafters_of(pair, option)
             offered = [value for _, value in shown["choices"]]
             named = [each for each in str(values.get(name, "")).split(",") if each in offered]
             updates[name] = gr.update(**shown | ({"value": named if option.several else named[0]} if named else {}))
-        elif name in values and name in SETTINGS and not option.several:
+        elif name in values and name in SETTINGS and not option.several and (own or name != "target"):
             with suppress(PlaygroundError):
                 updates[name] = gr.update(value=SETTINGS[name].read(values[name]))
     return updates
@@ -200,7 +202,9 @@ def _drafter(option: Option, models: Models) -> dict[str, Any]:
     """Returns a choice of one drafter, or of several where the option takes several."""
     info = "each is one lane, compared with standard decoding" if option.several else option.setting.help
     shown = _drafters_of(models.default, option)
-    made = gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
+    made = gr.Dropdown(
+        **shown, multiselect=option.several, allow_custom_value=option.weighted, label=option.setting.label, info=info
+    )
     return {"drafters" if option.several else "drafter": made}
 
 
