@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import time
 from collections.abc import Callable
 
 import pytest
@@ -100,19 +99,18 @@ def opened(page, *lanes: Trace) -> None:
 def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(user):
     """What is unfolded while it goes on shows this run once it has ended."""
     page = user
-    ask(page, "Compare TCP and UDP.", 128)
+    fakes.GATE.clear()
+    ask(page, "Wait at the gate.", 128)
     start(page)
     page.locator("#why > button").click()
-    lengths: list[set[int]] = [set(), set()]
-    done = page.locator("#status", has_text="Done")
-    for _ in range(300):
-        if done.is_visible():
-            break
-        for index, seen in enumerate(lengths):
-            seen.add(len(panel(page, index).inner_text()))
-        time.sleep(0.1)
+    for index in range(2):
+        panel(page, index).locator(".tok").first.wait_for()
+    begun = [panel(page, index).inner_text() for index in range(2)]
+    fakes.GATE.set()
     finish(page)
-    assert all(len(seen) > 1 for seen in lengths), f"the panels did not grow while they ran: {lengths}"
+    for index in range(2):
+        text = panel(page, index).inner_text()
+        assert text.startswith(begun[index].rstrip()) and len(text) > len(begun[index])
 
     figure = page.locator("#verdict .figure").inner_text().removeprefix("≈ ")
     page.locator("#why .bartext", has_text=figure).wait_for()

@@ -57,6 +57,8 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_wi
     page.get_by_role("radio", name="A file").check()
     page.locator("#run-experiment").click()
     page.locator("#experiment .refused", has_text="Choose a file").wait_for()
+    page.wait_for_timeout(1_000)
+    assert page.locator("#experiment .refused").is_visible(), "nothing is drawn over the refusal"
     assert page.locator("#experiment .findings").is_visible(), "what was shown stays"
     assert "old" in page.locator("#experiment").get_attribute("class").split()
 

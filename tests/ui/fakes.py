@@ -33,6 +33,7 @@ GOING_ON.set()
 PASS_S = 0.02
 DRAFT_S = 0.002
 LOOKAHEAD = 4
+GATE = threading.Event()
 
 PAIR = Pair(
     name="fake",
@@ -119,7 +120,7 @@ def comparison(tokens: int = 60, **request) -> Comparison:
 
 class Run:
     """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text; one that
-    says "noisy" has passes of unlike lengths."""
+    says "noisy" has passes of unlike lengths; one that says "gate" waits at `GATE` after five rounds."""
 
     amended = None
     markers, totals = (), None
@@ -130,10 +131,13 @@ class Run:
         self.finish, held = "stopped", sum(len(turn.text) for turn in request.earlier)
         self.reused = Reused(held, 1000 * held) if held else None
         self.prompt_ids = tuple(range(held + len(prompt)))
+        self._gate = 5 if "gate" in prompt else None
         self.rounds = self._decoded(rounds(lane, request.max_new_tokens, text, noisy="noisy" in prompt))
 
     def _decoded(self, rounds: Iterator[Round]) -> Iterator[Round]:
-        for round_ in rounds:
+        for number, round_ in enumerate(rounds):
+            if number == self._gate:
+                GATE.wait(120)
             time.sleep(round_.end_s - round_.start_s)
             GOING_ON.wait()
             yield round_

@@ -98,7 +98,8 @@ def wire(
 
 
 def _panel(hint: str) -> dict[str, Any]:
-    """Lays out the buttons and outputs, by name; `name` holds the id of the experiment that is shown."""
+    """Lays out the buttons and outputs, by name. `name` holds the id of the experiment that is shown; `followed` the
+    same, or "" after a refusal, which would else be drawn over at once."""
     with gr.Row(elem_id="act"):
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
@@ -109,7 +110,7 @@ def _panel(hint: str) -> dict[str, Any]:
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
     save = gr.Button("Save as JSON", visible=False, size="sm", min_width=110, scale=0, elem_id="save-experiment")
     return {
-        "name": gr.State(""), "shown": shown, **charts, "tables": tables, "run": run, "stop": stop, "resume": resume,
+        "name": gr.State(""), "followed": gr.State(""), "shown": shown, **charts, "tables": tables, "run": run, "stop": stop, "resume": resume,
         "save": save, "file": panels.written(),
     }  # fmt: skip
 
@@ -134,8 +135,9 @@ def _wire(
         with suppress(PlaygroundError):  # it was deleted meanwhile
             if before:
                 stays = _shown(experiments.view(before))
-                return filled(parts, {**stays, "shown": f'<div class="refused">{said}</div>{stays["shown"]}'})
-        return filled(parts, {"name": "", "shown": said})
+                refused = f'<div class="refused">{said}</div>{stays["shown"]}'
+                return filled(parts, {**stays, "followed": "", "shown": refused})
+        return filled(parts, {"name": "", "followed": "", "shown": said})
 
     def start(before: str, *values: Any) -> Filled:
         def begin() -> str:
@@ -171,7 +173,7 @@ def _wire(
             async for view in views:
                 yield filled(parts, _progress(view))
 
-    outputs, name = [*parts.values()], parts["name"]
+    outputs, name, followed = [*parts.values()], parts["name"], parts["followed"]
     begun = [
         parts["run"]
         .click(start, [parts["name"], *chosen], outputs, **PRIVATE)
@@ -180,8 +182,8 @@ def _wire(
         page.load(opened, None, outputs, **PRIVATE),
     ]
     for event in begun:
-        event.then(watch, name, [parts["shown"], parts["tables"]], **UNBOUNDED).then(
-            lambda name: shown(lambda: name), name, outputs, **PRIVATE
+        event.then(watch, followed, [parts["shown"], parts["tables"]], **UNBOUNDED).then(
+            lambda name: shown(lambda: name), followed, outputs, **PRIVATE
         )
     download(parts["save"].click, save, name, [parts["file"], parts["shown"]])
     parts["stop"].click(lambda name: experiments.session.stop(name), name, None, **PRIVATE)
@@ -214,6 +216,7 @@ def _shown(view: View) -> Named:
     return {
         **values,
         "name": entry.id,
+        "followed": entry.id,
         **panels.plots(entry.kind, figures),
         "run": gr.update(interactive=not running),
         "stop": gr.update(interactive=running),
