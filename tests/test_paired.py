@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 
 from playground import metrics
+from playground.experiments.race import ROUNDS, SECONDS
 from playground.metrics.measured import interval, paired_interval
 from playground.metrics.paired import paired
 from playground.trace import Comparison, Trace
@@ -81,11 +83,14 @@ def race(lanes, machine, rng, wall=0.0) -> list[Trace]:
     seconds = [np.array(costs(rounds)) * rng.lognormal(0, LANE_NOISE) for rounds in lanes]
     while left := [i for i, rounds in enumerate(lanes) if len(done[i]) < len(rounds)]:
         i = min(left, key=lambda i: clocks[i])
-        (drafted, tokens), at = lanes[i][len(done[i])], clocks[i]
-        slow, noise = machine(wall)
-        took = seconds[i][len(done[i])] * slow * rng.lognormal(0, noise)
-        done[i].append(_round(drafted, tokens, at, at + took))
-        clocks[i], wall = at + took, wall + took
+        ends, begun = clocks[i] + SECONDS, len(done[i])
+        for (drafted, tokens), second in islice(zip(lanes[i], seconds[i], strict=True), begun, begun + ROUNDS):
+            slow, noise = machine(wall)
+            at, took = clocks[i], second * slow * rng.lognormal(0, noise)
+            done[i].append(_round(drafted, tokens, at, at + took))
+            clocks[i], wall = at + took, wall + took
+            if clocks[i] >= ends:
+                break
     return [
         replace(trace(rounds, "ngram" if i else "none", name=f"lane {i}" if i else "Standard"), schedule="by turns")
         for i, rounds in enumerate(done)

@@ -110,8 +110,8 @@ def _panel(hint: str) -> dict[str, Any]:
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
     save = gr.Button("Save as JSON", visible=False, size="sm", min_width=110, scale=0, elem_id="save-experiment")
     return {
-        "name": gr.State(""), "followed": gr.State(""), "shown": shown, **charts, "tables": tables, "run": run, "stop": stop, "resume": resume,
-        "save": save, "file": panels.written(),
+        "name": gr.State(""), "followed": gr.State(""), "shown": shown, **charts, "tables": tables, "run": run,
+        "stop": stop, "resume": resume, "save": save, "file": panels.written(),
     }  # fmt: skip
 
 
