@@ -200,8 +200,8 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
 def test_over_a_captured_target_it_drafts_and_writes_the_same(monkeypatch, way, sampling):
     """The published models' class, whose last layer takes its keys and values from another."""
     model, recorder = gemma4_target("whole", V), Recorder()
-    network, static = Gemma4Assistant(gemma4_assistant(model), model), StaticModel(model, Graphs("recorded", recorder))
-    found = []
+    network = Gemma4Assistant(gemma4_assistant(model, ordered=way == "tree"), model)
+    static, found = StaticModel(model, Graphs("recorded", recorder)), []
     for new in (EagerRunner, lambda _: StaticRunner(static, 96)):
         monkeypatch.setattr(real, "EagerRunner", new)
         texts = [*prompts(2), TEXT * 2]

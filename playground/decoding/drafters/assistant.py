@@ -57,8 +57,12 @@ class AssistantBranches(Branches):
         assert isinstance(self._assistant, StaticRunner), "it is captured"
         return self._assistant.drafted(key, work, len(passes), self._root, *given)
 
-    def root(self, ids: Sequence[int]) -> torch.Tensor:
+    def read(self, ids: Sequence[int]) -> bool:
         self._root = self._logits(ids[self._assistant.length :])
+        return True
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor:
+        self.read(ids)
         return self._root
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:

@@ -185,9 +185,14 @@ class Branches(Protocol):
 
     @property
     def captured(self) -> Captured | None:
-        """Runs a whole draft after `root` as one piece of captured work, see `StaticLayer.drafted`; None where drafts
+        """Runs a whole draft after `read` as one piece of captured work, see `StaticLayer.drafted`; None where drafts
         are grown."""
         return None
+
+    def read(self, ids: Sequence[int]) -> bool:
+        """Reads the sequence `ids` for `captured`, which gives the logits after it; False if nothing can be drafted
+        yet."""
+        return False
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be

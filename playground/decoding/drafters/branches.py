@@ -46,8 +46,11 @@ class BranchesDrafter(Drafter, ABC):
         whole = self._branches.drafted(ids, wanted) if wanted else None
         if whole is not None:
             return whole
-        logits = self._branches.root(ids) if k > 0 else None
-        if logits is None:
+        if k < 1:
+            return NOTHING
+        captured = self._branches.captured is not None and self._wants_all(ids, k, stop_below, sampler)
+        logits = None if captured else self._branches.root(ids)
+        if not (self._branches.read(ids) if captured else logits is not None):
             return NOTHING
         draft = self._grown(ids, k, stop_below, logits, sampler)
         self._branches.end()
@@ -58,8 +61,15 @@ class BranchesDrafter(Drafter, ABC):
         """Returns what a draft of the likeliest tokens shall be like; None where it must be grown."""
 
     @abstractmethod
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
-        """Returns the draft, at most k deep. `logits`: (1, draft vocabulary), those after the sequence."""
+    def _wants_all(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> bool:
+        """Returns whether a draft is k deep whatever its first tokens are, and made from their logits alone."""
+
+    @abstractmethod
+    def _grown(
+        self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor | None, sampler: Sampler
+    ) -> Draft:
+        """Returns the draft, at most k deep. `logits`: (1, draft vocabulary), those after the sequence; None where
+        captured work drafts."""
 
     def commit(self, length: int) -> None:
         if length < self._branches.context:  # else it never drafts again, and states would pile up unread
@@ -100,15 +110,26 @@ class ChainDrafter(BranchesDrafter):
             self._costs = torch.tensor([self._cost(tokens) for tokens in range(k + 2)])
         return Wanted(k, 1, k, stop_below, self._costs, sampler.refused, self._ends_at)
 
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
+    def _wants_all(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> bool:
+        return not stop_below and sampler.only_refuses(range(len(ids), len(ids) + k))
+
+    def _grown(
+        self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor | None, sampler: Sampler
+    ) -> Draft:
         """Drafts a chain. The tokens stay on the device until all are drafted, unless a choice depends on the text or
         the q of those before it."""
         one_by_one = stop_below > 0 or sampler.reads_text
         choose = DraftChoice(self._vocab_size, sampler)
         draft_ids = self._branches.draft_ids
-        chosen = [] if sampler.reads_text else self._at_once(ids, k, choose, sampler, whole=not one_by_one)
-        if chosen:
-            return self._draft(chosen, _read(chosen, []), stop_below)
+        if logits is None:
+            assert self._branches.captured, "drafts are captured"
+            whole = choose.chain(k, self._branches.captured)
+            rated = self._branches.confidence
+            return self._draft([whole], _read([whole], [] if rated is None else [rated]), stop_below)
+        if isinstance(self._branches, ParallelBranches) and not sampler.reads_text:
+            whole = choose(ids, self._branches.positions[:k], draft_ids)
+            return self._draft([whole], _read([whole], []), stop_below)
+        chosen = list[Chosen]()
         confidences = []
         drafted: list[tuple[int, float, float]] = []  # each with its q and its confidence
         while len(chosen) < k and not self._ends(drafted, stop_below):
@@ -124,17 +145,6 @@ class ChainDrafter(BranchesDrafter):
             if one_by_one or len(chosen) == k:
                 drafted += _read(chosen[len(drafted) :], confidences[len(drafted) :])
         return self._draft(chosen, drafted, stop_below)
-
-    def _at_once(
-        self, ids: Sequence[int], k: int, choose: DraftChoice, sampler: Sampler, *, whole: bool
-    ) -> list[Chosen]:
-        """Chooses all tokens at once where the network can; else nothing. `whole`: all of them are wanted."""
-        if isinstance(self._branches, ParallelBranches):
-            return [choose(ids, self._branches.positions[:k], self._branches.draft_ids)]
-        captured = self._branches.captured
-        if whole and captured and sampler.only_refuses(range(len(ids), len(ids) + k)):
-            return [choose.chain(k, captured)]
-        return []
 
     def _draft(self, chosen: Sequence[Chosen], drafted: Sequence[tuple[int, float, float]], stop_below: float) -> Draft:
         ends = (i for i in range(1, len(drafted)) if self._ends(drafted[:i], stop_below))

@@ -8,12 +8,15 @@ accepted token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
 
 import torch
 
-from playground.decoding.drafters.base import Branches
-from playground.decoding.runners.base import Runner
+from playground.decoding.drafters.base import Branches, Captured
+from playground.decoding.runners.base import Runner, Tensors
+from playground.decoding.runners.graphs import Function
+from playground.decoding.runners.static import StaticRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.gemma4 import Gemma4Assistant
@@ -33,12 +36,29 @@ class Gemma4Branches(Branches):
         self.context = context_of(assistant.model.config)
         self._assistant = assistant
         self._target = target
+        self._last: int  # token of the sequence
         self._hidden: torch.Tensor  # (rows, width), output of the last step
         self._kv: dict[str, tuple[torch.Tensor, torch.Tensor]]
         self._rewound = False  # and the target has had no pass since
 
+    @property
+    def captured(self) -> Captured | None:
+        return self._drafted if isinstance(self._target, StaticRunner) else None
+
+    def read(self, ids: Sequence[int]) -> bool:
+        self._last = ids[-1]
+        return bool(self._target.length) and not self._rewound
+
+    def _drafted(
+        self, key: Hashable, work: Function, passes: Sequence[int], numbers: torch.Tensor, *given: torch.Tensor
+    ) -> Tensors:
+        assert isinstance(self._target, StaticRunner), "it is captured"
+        run, sent = partial(_steps, self._assistant, work), torch.cat([torch.tensor([self._last]), numbers])
+        hidden = self._target.hidden[-1:]
+        return self._target.run_over_text((self._assistant, key), run, hidden, sent, *given)
+
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        if not self._target.length or self._rewound:
+        if not self.read(ids):
             return None
         self._kv = self._target.shared_kv
         return self._step(ids[-1:], self._target.hidden[-1:])
@@ -47,8 +67,8 @@ class Gemma4Branches(Branches):
         return self._step(ids, self._hidden.index_select(0, to_device(rows, self._hidden.device)))
 
     def _step(self, ids: Sequence[int] | torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        tokens = to_device(ids, hidden.device)
-        logits, self._hidden = self._assistant(tokens, hidden, self._kv, position=self._target.length)
+        tokens, position = to_device(ids, hidden.device), to_device([self._target.length], hidden.device)
+        logits, self._hidden = self._assistant(tokens, hidden, self._kv, position)
         return logits
 
     def commit(self) -> None:
@@ -57,3 +77,26 @@ class Gemma4Branches(Branches):
     def rewind(self, length: int) -> int:
         self._rewound = True
         return 0 if self._target.discards_old else length
+
+
+def _steps(
+    assistant: Gemma4Assistant,
+    work: Function,
+    kv: dict[str, tuple[torch.Tensor, torch.Tensor]],
+    masks: dict[str, torch.Tensor],
+    length: torch.Tensor,
+    hidden: torch.Tensor,
+    sent: torch.Tensor,
+    *given: torch.Tensor,
+) -> Tensors:
+    """Drafts without the host between the steps. Returns what `work` does, see `StaticLayer.drafted`. `sent`: the last
+    token, then the numbers of `work`."""
+
+    def grow(ids: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+        nonlocal hidden
+        hidden = hidden if rows is None else hidden.index_select(0, rows)
+        logits, hidden = assistant(ids, hidden, kv, length, masks)
+        return logits
+
+    first = grow(sent[:1], None)
+    return work(grow, first, torch.arange(first.shape[1], device=first.device), sent[1:], *given)

@@ -47,7 +47,13 @@ LEAST = 256  # columns beside a network's own; there are twice as many whenever 
 class TextVocabulary:
     """The draft vocabulary of a trained network, extended by the tokens of the sequence: texts repeat their tokens,
     above all the rare ones that names consist of. It has few sizes, so that what is captured serves a text of any
-    length: the columns that are left are of tokens that the text lacks, and their logits are -inf."""
+    length: the columns that are left are of tokens that the text lacks, and their logits are -inf.
+
+    `further`: int64, on the host, the columns beside the network's own, as `SharedHead.further` takes them."""
+
+    further: torch.Tensor
+    _draft_ids: torch.Tensor
+    _columns: tuple[torch.Tensor, torch.Tensor] | None  # None until logits are asked for
 
     def __init__(self, network: SharedHead) -> None:
         self._network = network
@@ -68,20 +74,14 @@ class TextVocabulary:
             self._known.update(new)
             self._added += new
             self._lay_out()
-        return self.columns[0]
+        return self._draft_ids
 
     def _lay_out(self) -> None:
-        """Sets `columns`: the id of each, (draft vocabulary,), and the head's rows and the bias of those beside the
-        network's own."""
         own, vocab_size, count = self._network.draft_ids, self._network.vocab_size, len(self._added)
         size = min(max(LEAST, 1 << (count - 1).bit_length()), vocab_size - len(own))
         unused = (id_ for id_ in range(vocab_size - 1, -1, -1) if id_ not in self._known)  # rare ones come first
-        numbers = torch.tensor([*self._added, *islice(unused, size - count)], dtype=torch.int64)
-        ids = to_device(numbers, own.device)
-        rows = self._network.head_rows(ids)
-        bias = torch.zeros(size, dtype=rows.dtype)
-        bias[count:] = float("-inf")
-        self.columns = torch.cat([own, ids]), rows, to_device(bias, own.device)
+        self.further, self._columns = torch.tensor([count, *self._added, *islice(unused, size - count)]), None
+        self._draft_ids = torch.cat([own, to_device(self.further[1:], own.device)])
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns the logits of (…, width) hidden states, (…, draft vocabulary), for the ids that `read` returned
@@ -91,7 +91,9 @@ class TextVocabulary:
     def extended(self, logits: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Appends the logits of the further columns to the network's own, (…, network's vocabulary), for (…, width)
         hidden states; returns (…, draft vocabulary)."""
-        return torch.cat([logits, F.linear(hidden, *self.columns[1:])], dim=-1)
+        if self._columns is None:
+            self._columns = self._network.further(to_device(self.further, hidden.device))
+        return torch.cat([logits, F.linear(hidden, *self._columns)], dim=-1)
 
 
 class Several(NamedTuple):

@@ -51,6 +51,7 @@ class MtpBranches(Branches):
         self._hidden = HiddenStates(target, layers)
         self._layer = target.layer(layer)
         self._entries = 0  # entries of the text in the layer's cache
+        self._first: tuple[torch.Tensor, torch.Tensor]  # the layer's logits and output after the text
 
     @property
     def cache_bytes(self) -> int:
@@ -60,11 +61,15 @@ class MtpBranches(Branches):
     def captured(self) -> Captured | None:
         return self._layer.drafted if isinstance(self._layer, StaticLayerRunner) else None
 
-    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+    def read(self, ids: Sequence[int]) -> bool:
         hidden = self._hidden.take()
         if hidden is None:
-            return None
-        return self._logits(*self._layer.read(self._new(ids), hidden))
+            return False
+        self._first = self._layer.read(self._new(ids), hidden)
+        return True
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        return self._logits(*self._first) if self.read(ids) else None
 
     def drafted(self, ids: Sequence[int], wanted: Wanted) -> Draft | None:
         if not isinstance(self._layer, NativeLayerRunner):
@@ -115,7 +120,7 @@ class TrainedBranches(MtpBranches):
         drafted, vocabulary = super().captured, self._vocabulary
         if drafted is None or not isinstance(vocabulary, TextVocabulary):
             return None
-        return partial(drafted, columns=vocabulary.columns)
+        return partial(drafted, further=vocabulary.further)
 
     def _new(self, ids: Sequence[int]) -> Sequence[int]:
         self.draft_ids = self._vocabulary.read(ids)

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from playground.decoding.drafters.base import Branches, rewound_model
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.static import StaticRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.dflash import DFlash
@@ -75,6 +78,7 @@ class HiddenParallelBranches(ParallelBranches):
 
     def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         super().__init__(draft_ids, deepest)
+        self._target = target
         self._hidden = HiddenStates(target, layers)
 
     @abstractmethod
@@ -113,7 +117,16 @@ class HeadsBranches(HiddenParallelBranches):
 
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         self.draft_ids = self._vocabulary.read(ids)
-        return self._vocabulary.logits(self._heads(to_device(ids[-1:], hidden.device)[0], hidden[-1]))
+        if not isinstance(self._target, StaticRunner):
+            return self._vocabulary.logits(self._heads(to_device(ids[-1:], hidden.device)[0], hidden[-1]))
+        numbers = torch.cat([torch.tensor(ids[-1:]), self._vocabulary.further])
+        return self._target.run(self._heads, partial(_logits, self._heads), hidden[-1], numbers)[0]
+
+
+def _logits(heads: ParallelHeads, hidden: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor]:
+    """Returns the logits of all heads. `numbers`: the last token, then what `SharedHead.further` takes."""
+    states = heads(numbers[0], hidden)
+    return (torch.cat([heads.logits(states), F.linear(states, *heads.further(numbers[1:]))], dim=-1),)
 
 
 class MedusaBranches(HiddenParallelBranches):
@@ -124,7 +137,7 @@ class MedusaBranches(HiddenParallelBranches):
         self._heads = heads
 
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        return self._heads(hidden[-1])
+        return self._target.run(self._heads, lambda last: (self._heads(last),), hidden[-1])[0]
 
 
 class DFlashBranches(HiddenParallelBranches):

@@ -90,11 +90,16 @@ class TreeDrafter(BranchesDrafter):
         """Returns the most tokens of a tree of this depth."""
         return math.ceil(self._nodes * min(1, k / self._lookahead))
 
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
+    def _wants_all(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> bool:
+        return not stop_below
+
+    def _grown(
+        self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor | None, sampler: Sampler
+    ) -> Draft:
         """Drafts a tree. It grows no deeper once the path probabilities of all branches sum to less than
         `stop_below`."""
         size = self._size(k)
-        grown = self._all_levels(k, logits, sampler) if not stop_below and self._branches.captured else None
+        grown = self._all_levels(k, sampler) if logits is None else None
         # Positions that are drafted in parallel are read at once, others one after the other.
         parallel = self._branches if isinstance(self._branches, ParallelBranches) else None
         known = self._likeliest(parallel.positions, sampler) if parallel else []
@@ -102,31 +107,32 @@ class TreeDrafter(BranchesDrafter):
         tips = [-1]  # the nodes that the rows of the logits follow
         for depth in range(1, k + 1):
             start = len(nodes)
-            if grown:
-                rows: Sequence[torch.Tensor]
+            if logits is None:
+                assert grown, "logits, or all levels"
                 rows, likely = grown.level(depth, tips)
             else:
                 likely = known[depth - 1 : depth] * len(tips) or self._likeliest(logits, sampler)
-                rows = logits.unbind()
+                rows = list(logits.unbind())
             nodes += _continued(nodes, tips, rows, likely)
             best = self._worth(nodes, sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size])
             growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
             growing = grown.among(depth, growing, start) if grown else growing
             if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
                 break
-            if not grown:
+            if logits is not None:
                 parents = [tips.index(nodes[i].parent) for i in growing]
                 logits = self._branches.grow([nodes[i].id for i in growing], parents)
             tips = growing
         return draft_of(nodes, best, self._branches.draft_ids) if best else NOTHING
 
-    def _all_levels(self, k: int, logits: torch.Tensor, sampler: Sampler) -> Grown:
+    def _all_levels(self, k: int, sampler: Sampler) -> Grown:
         """Grows all levels without the host between them, and reads them at once."""
         captured, refused = self._branches.captured, [] if sampler.refused is None else [sampler.refused]
         assert captured, "drafts are captured"
+        draft_ids = self._branches.draft_ids
         if self._ends is None:
-            self._ends = torch.tensor([*self._eos_ids] or [-1], device=logits.device)
-        columns = min(WIDTH, logits.shape[-1])
+            self._ends = torch.tensor([*self._eos_ids] or [-1], device=draft_ids.device)
+        columns = min(WIDTH, len(draft_ids))
         widths = [min(WIDTH, columns**depth) for depth in range(1, k)]
         work = partial(_levels, columns, widths)
         no_numbers = torch.zeros(0, dtype=torch.int64)
@@ -296,7 +302,12 @@ class SampledTreeDrafter(TreeDrafter):
     def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
         return super()._wanted(ids, k, stop_below, sampler) if sampler.greedy else None
 
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
+    def _wants_all(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> bool:
+        return not stop_below and (sampler.greedy or sampler.only_refuses(range(len(ids), len(ids) + k)))
+
+    def _grown(
+        self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor | None, sampler: Sampler
+    ) -> Draft:
         if sampler.greedy:
             return super()._grown(ids, k, stop_below, logits, sampler)
         wanted = shape(self._size(k), k)
@@ -305,7 +316,7 @@ class SampledTreeDrafter(TreeDrafter):
         numbers, first = sampler.numbers(sum(map(len, plan.parents))), 0
         drawn = None
         if plan.parents and sampler.only_refuses(range(len(ids), len(ids) + k)):
-            drawn = self._at_once(ids, plan, choose, numbers, whole=not stop_below)
+            drawn = self._at_once(ids, plan, choose, numbers, captured=logits is None)
         whole = Level(drawn) if drawn else None
         nodes: list[Node] = []
         at: dict[Place, int] = {(): -1}
@@ -319,6 +330,7 @@ class SampledTreeDrafter(TreeDrafter):
             places = [first + parents.index(place) for place in tips]
             level, rows = whole, places
             if not level:
+                assert logits is not None, "what is captured was drawn"
                 if depth:
                     parent_rows = [before.index(place[:-1]) for place in tips]
                     logits = self._branches.grow([nodes[at[place]].id for place in tips], parent_rows)
@@ -336,17 +348,17 @@ class SampledTreeDrafter(TreeDrafter):
         return draft_of(nodes, range(len(nodes)), self._branches.draft_ids) if nodes else NOTHING
 
     def _at_once(
-        self, ids: Sequence[int], plan: Plan, choose: DraftChoice, numbers: torch.Tensor, *, whole: bool
+        self, ids: Sequence[int], plan: Plan, choose: DraftChoice, numbers: torch.Tensor, *, captured: bool
     ) -> Several | None:
-        """Draws all levels at once where the network can; else None. `whole`: all of them are wanted."""
+        """Draws all levels at once where the network can; else None. `captured`: by captured work."""
         if isinstance(self._branches, ParallelBranches):
             depths = [depth for depth, parents in enumerate(plan.parents) for _ in parents]
             logits = self._branches.positions
             logits = logits.index_select(0, to_device(depths, logits.device))
             numbers = torch.cat([numbers, torch.arange(len(depths))])
             return choose.several([ids], logits, self._branches.draft_ids, plan.most, numbers, 0)
-        captured = self._branches.captured
-        return _drawn(plan, choose, captured, numbers) if whole and captured else None
+        work = self._branches.captured if captured else None
+        return _drawn(plan, choose, work, numbers) if work else None
 
 
 def _drawn(plan: Plan, choose: DraftChoice, captured: Captured, numbers: torch.Tensor) -> Several:

@@ -9,7 +9,7 @@ that draft from a model's hidden states have runners of their own (`LayerRunner`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -18,6 +18,7 @@ from transformers import Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
 
+Tensors = tuple[torch.Tensor, ...]
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"  # transformers' layer types
 
 
@@ -98,6 +99,11 @@ class Runner(Protocol):
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
         """Rolls the cache back to its first `length` tokens and those with the indices `path` among the tokens after
         them. Must follow every pass, or the passes of one draft, even where nothing is dropped."""
+
+    def run(self, key: Hashable, work: Callable[..., Tensors], *given: torch.Tensor) -> Tensors:
+        """Returns `work(*given)`, with all tensors on the device, of something that drafts beside this model; a static
+        runner replays it where it was captured, see `Graphs.call`. `key` is unique to what `work` depends on beside its
+        arguments."""
 
     def watch(self, layers: Sequence[int]) -> None:
         """Starts to collect `hidden`: the output of each of these layers, counted from 0. -1 is the output of the last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
+from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Tensors
 from playground.decoding.runners.buffers import additive, ancestry, tree_masks
 from playground.decoding.runners.cache import SequenceCache, growing_cache
 from playground.decoding.runners.capture import hidden_states, watched_modules, watching
@@ -136,6 +136,9 @@ class ModelRunner:
 
     def computed(self, tokens: int) -> int:
         return tokens
+
+    def run(self, key: Hashable, work: Callable[..., Tensors], *given: torch.Tensor) -> Tensors:
+        return work(*(to_device(tensor, self.device) for tensor in given))
 
     def not_numbers(self) -> PlaygroundError:
         return PlaygroundError(

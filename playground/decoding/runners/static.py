@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from weakref import ref
 
 import torch
@@ -16,6 +17,7 @@ from playground.decoding.runners.graphs import Function
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
+from playground.decoding.transfer import pinned
 from playground.models.device import ran_out_of_memory
 from playground.models.sizing import cache_bytes
 
@@ -63,6 +65,16 @@ class StaticRunner(ModelRunner):
 
     def computed(self, tokens: int) -> int:
         return width_of(min(tokens, MOST))
+
+    def run(self, key: Hashable, work: Function, *given: Tensor) -> tuple[Tensor, ...]:
+        sent = (pinned(tensor, self.device) for tensor in given)
+        return self._static.graphs.call((self._static, key), work, self.device, *sent)
+
+    def run_over_text(self, key: Hashable, work: Function, *given: Tensor) -> tuple[Tensor, ...]:
+        """Runs work like `run`, which gets, before `given`, what `StaticModel.over_text` gives it."""
+        read = self._static.bucket(self.length)
+        run = partial(self._static.over_text, work, read)
+        return self.run((key, read), run, torch.tensor([self.length]), *given)
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         if why_growing(layer.config) or any(windows_of(layer.config)):

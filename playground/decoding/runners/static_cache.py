@@ -124,13 +124,16 @@ class StaticCache:
         """The sliding window of each layer type, in tokens; 0 for full attention."""
         return {SLIDING if layer.window else FULL: layer.window for layer in self.layers}
 
+    @property
+    def last(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """All keys and values of the last layer of each type."""
+        return {SLIDING if layer.window else FULL: (layer.keys, layer.values) for layer in self.layers}
+
     def shared_kv(self, length: int) -> dict[str, tuple[Tensor, Tensor]]:
         """Implements `Runner.shared_kv` for the first `length` entries."""
-        states = {}
-        for layer in self.layers:
-            seen = slice(max(0, length - layer.window - 1) if layer.window else 0, length)
-            states[SLIDING if layer.window else FULL] = layer.keys[:, :, seen], layer.values[:, :, seen]
-        return states
+        starts = {kind: max(0, length - window - 1) if window else 0 for kind, window in self.windows.items()}
+        seen = {kind: slice(start, length) for kind, start in starts.items()}
+        return {kind: (keys[:, :, seen[kind]], values[:, :, seen[kind]]) for kind, (keys, values) in self.last.items()}
 
     @property
     def allocated(self) -> bool:

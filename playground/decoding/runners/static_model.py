@@ -250,8 +250,26 @@ class StaticModel:
         """Returns how many entries of a cache, the model's or a drafting network's, attention reads in a pass whose
         last token is entry `end` - 1: a power of two where there are as many, so that a few captures serve a text.
         `split_attention` itself reads no more than needed."""
-        length = cache.cursor.length
-        return length if self.whole.paths.attention else min(max(LEAST, _power_of_two(end)), length)
+        return cache.cursor.length if self.whole.paths.attention else self.bucket(end, cache)
+
+    def bucket(self, end: int, cache: StaticCache | None = None) -> int:
+        """Returns the power of two from `end` on, or the length of a cache, by default the model's, if that is less."""
+        return min(max(LEAST, _power_of_two(end)), (cache or self.cache).cursor.length)
+
+    def over_text(self, work: Function, read: int, length: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Returns what captured work computes from keys and values of the text. Before `given` it gets, by layer type,
+        those of the last layer, with `read` entries, and the mask of those that `shared_kv` does not have, (1, 1, 1,
+        read); then `length`, (1,), that of the text."""
+        entries, never = self._entries[:read], torch.finfo(self.model.dtype).min
+        masks = {}
+        for kind, window in self.cache.windows.items():
+            hidden = entries >= length
+            if window:
+                hidden = hidden | (entries < length - window - 1)
+            mask = torch.zeros(1, 1, 1, read, dtype=self.model.dtype, device=entries.device)
+            masks[kind] = mask.masked_fill_(hidden, never)
+        kv = {kind: (keys[:, :, :read], values[:, :, :read]) for kind, (keys, values) in self.cache.last.items()}
+        return work(kv, masks, length, *given)
 
     def _of(self, width: int) -> Buffers:
         if width not in self._buffers:

@@ -23,6 +23,7 @@ from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.transfer import pinned, to_device
 from playground.models.attention import Span
 from playground.models.fused import use_kernels
+from playground.models.networks.heads import SharedHead
 from playground.models.sizing import cache_bytes
 
 if TYPE_CHECKING:
@@ -146,8 +147,6 @@ class StaticLayer(StaticNetwork):
         super().__init__(layer, 1, DRAFT, target)
         device = layer.draft_ids.device
         self._limit = limit
-        self._columns: tuple[Tensor, ...] = ()  # those of a `TextVocabulary` that the buffers of their number hold
-        self._columns_held: dict[int, tuple[Tensor, ...]] = {}
         # By width: first entry, index of the last token, tokens.
         self._inputs = {width: Inputs(1, 2 + width, torch.int64, device) for width in WIDTHS}
         self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
@@ -214,7 +213,7 @@ class StaticLayer(StaticNetwork):
         passes: Sequence[int],
         numbers: Tensor,
         *given: Tensor,
-        columns: tuple[Tensor, ...] = (),
+        further: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Drafts after `read` without the host between the passes. As many are captured at once as were drafted twice.
 
@@ -225,8 +224,7 @@ class StaticLayer(StaticNetwork):
                 except in a chain, for each the row of the last pass that it follows; and returns their logits.
             passes: the number of tokens in each pass.
             numbers: int64, on the host.
-            columns: those of a `TextVocabulary`, copied where they are others than the last time; without them, the
-                layer's own draft vocabulary is used.
+            further: on the host, columns beside the layer's own, as `SharedHead.further` takes them.
 
         Returns:
             What `work` returned. The next draft may overwrite it.
@@ -236,28 +234,27 @@ class StaticLayer(StaticNetwork):
             width = next(width for width in BRANCHES if width >= tokens)
             end += width
             grown.append((width, self._reads(end)))
-        sent = torch.cat([torch.tensor([self._end - 1]), numbers])
-        size = len(columns[0]) if columns else 0
-        if columns and columns is not self._columns:
-            held = self._columns_held.setdefault(size, tuple(map(torch.empty_like, columns)))
-            for buffer, column in zip(held, columns, strict=True):
-                buffer.copy_(column)
-            self._columns = columns
-        run = partial(self._drafted, work, grown, self._columns_held.get(size, ()))
-        return self.graphs.call((self, key, *grown, size), run, device, pinned(sent, device), *given)
+        parts = torch.tensor([self._end - 1]), numbers, *([] if further is None else [further])
+        sizes = tuple(map(len, parts))
+        run = partial(self._drafted, work, grown, sizes)
+        return self.graphs.call((self, key, *grown, sizes), run, device, pinned(torch.cat(parts), device), *given)
 
     def _drafted(
         self,
         work: Function,
         grown: Sequence[tuple[int, int]],
-        columns: tuple[Tensor, ...],
+        sizes: tuple[int, ...],
         sent: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
         """Runs the captured work of `drafted`. `grown`: the width of each pass, and how many entries attention reads.
-        `sent`: the last entry of the text, so that the runs of a capture write the same entries, then the numbers."""
-        last, left = sent[:1], iter(grown)
-        draft_ids, *rows = columns or (self._network.draft_ids,)
+        `sent`: the last entry of the text, so that the runs of a capture write the same entries, then the numbers and
+        the further columns, of these `sizes`."""
+        (last, numbers, *further), left = sent.split(sizes), iter(grown)
+        draft_ids, rows = self._network.draft_ids, list[Tensor]()
+        for columns in further:
+            assert isinstance(self._network, SharedHead), "others have no further columns"
+            draft_ids, rows = torch.cat([draft_ids, columns[1:]]), [*self._network.further(columns)]
         self._position.copy_(last)
         self._free.copy_(last + 1)
 
@@ -273,7 +270,7 @@ class StaticLayer(StaticNetwork):
             own = self._logits[:n]
             return torch.cat([own, F.linear(self._out[:n], *rows)], dim=-1) if rows else own.clone()
 
-        return work(grow, logits(1), draft_ids, sent[1:], *given)
+        return work(grow, logits(1), draft_ids, numbers, *given)
 
     def _read_narrow(self, width: int, read: int) -> None:
         inputs = self._inputs[width].rows[0]

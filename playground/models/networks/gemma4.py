@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import transformers
@@ -37,14 +39,20 @@ class Gemma4Assistant(nn.Module):
     def __init__(self, model: PreTrainedModel, target: PreTrainedModel) -> None:
         super().__init__()
         self.model = copy.copy(model)
-        object.__setattr__(self.model, "create_attention_masks", _all_seen)  # in place of the class's method
+        # In place of the class's own methods.
+        object.__setattr__(self.model, "create_attention_masks", _all_seen)
+        if model.config.use_ordered_embeddings:
+            object.__setattr__(self.model, "masked_embedding", partial(_of_clusters, model.masked_embedding))
         self.vocab_size: int = model.vocab_size
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not a submodule: it is the target's
-        clusters = model.config.num_centroids - model.config.centroid_intermediate_top_k
-        self._skips_clusters = model.config.use_ordered_embeddings and clusters > 0
 
     def forward(
-        self, ids: Tensor, hidden: Tensor, shared_kv: dict[str, tuple[Tensor, Tensor]], position: int
+        self,
+        ids: Tensor,
+        hidden: Tensor,
+        shared_kv: dict[str, tuple[Tensor, Tensor]],
+        position: Tensor,
+        masks: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Runs one step of branches that do not attend to each other.
 
@@ -52,31 +60,40 @@ class Gemma4Assistant(nn.Module):
             ids: (branches,), the last token of each.
             hidden: (branches, width), the target's hidden state before that token, or an output of this method.
             shared_kv: `Runner.shared_kv`.
-            position: the position of the last token of the sequence, equal at every step of a draft.
+            position: (1,), the position of the last token of the sequence, equal at every step of a draft.
+            masks: by layer type what is added to the attention scores, (1, 1, 1, keys); None for nothing.
 
         Returns:
             Logits, (branches, vocabulary), and hidden states, (branches, width).
         """
         out = self.model(
             inputs_embeds=torch.cat([self._embedding(ids), hidden], dim=-1)[None],
-            position_ids=torch.full((1, len(ids)), position, device=ids.device),
+            position_ids=position.expand(1, len(ids)),
+            attention_mask=masks,
             shared_kv_states=shared_kv,
         )
-        logits = out.logits[0]
-        if self._skips_clusters:
-            # The small models score only the likeliest clusters of tokens. All other tokens get one logit below the
-            # lowest of the call, which would make a branch's q depend on the other branches.
-            logits = logits.masked_fill(logits == logits.min(), float("-inf"))
-        return logits, out.last_hidden_state[0]
+        return out.logits[0], out.last_hidden_state[0]
+
+
+def _of_clusters(embedder: Any, hidden: Tensor, head: Tensor) -> Tensor:
+    """Returns the logits of hidden states, (1, n, vocabulary), as the small models' `masked_embedding` does: only the
+    likeliest clusters of tokens are scored. All others get -inf here. There they get one logit below the lowest of the
+    call, which makes a branch's q depend on the other branches, and is read on the host."""
+    best = embedder.centroids(hidden).topk(embedder.centroid_intermediate_top_k, dim=-1).indices
+    ids = embedder.token_ordering.long().view(embedder.num_centroids, -1)[best].flatten(-2)
+    scores = (head[ids] @ hidden[..., None])[..., 0]
+    return hidden.new_full((*hidden.shape[:2], embedder.vocab_size), float("-inf")).scatter_(-1, ids, scores)
 
 
 def _all_seen(
-    inputs: Tensor, attention_mask: Tensor | None, shared_kv_states: dict[str, tuple[Tensor, Tensor]]
+    inputs: Tensor, attention_mask: dict[str, Tensor] | None, shared_kv_states: dict[str, tuple[Tensor, Tensor]]
 ) -> dict[str, Tensor]:
-    """Returns masks by layer type, (1, 1, 1, keys). The tokens of a call are branches, and each attends to all shared
-    states. transformers' own masks would treat them as one sequence, whose first token attends to the first state
-    only."""
-    return {kind: inputs.new_zeros(1, 1, 1, keys.shape[2]) for kind, (keys, _) in shared_kv_states.items()}
+    """Returns masks by layer type, (1, 1, 1, keys): those given, or none. The tokens of a call are branches, and each
+    attends to the same shared states. transformers' own masks would treat them as one sequence, whose first token
+    attends to the first state only."""
+    return attention_mask or {
+        kind: inputs.new_zeros(1, 1, 1, keys.shape[2]) for kind, (keys, _) in shared_kv_states.items()
+    }
 
 
 def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:

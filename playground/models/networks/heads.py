@@ -90,6 +90,15 @@ class SharedHead(nn.Module):
         """Returns rows of the target's head, (tokens, width), for any token ids of its vocabulary, (tokens,)."""
         return self._target_head.weight.detach()[ids].to(self._dtype)
 
+    def further(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns rows of the target's head and a bias, as of a linear layer, for columns beside the network's own.
+        `numbers`: int64, on the device, how many of the columns are used, then the token id of each; the bias of the
+        others is -inf. Captured work may call it."""
+        count, ids = numbers[:1], numbers[1:]
+        rows = self.head_rows(ids)
+        unused = torch.arange(len(ids), device=ids.device) >= count
+        return rows, rows.new_zeros(len(ids)).masked_fill_(unused, float("-inf"))
+
     def _part(self) -> nn.Module:
         """Makes a head of the draft vocabulary's rows, packed where the whole head is."""
         rows, packs = self.head_rows(self.draft_ids), isinstance(self._target_head, PackedLinear | NativeLinear)
