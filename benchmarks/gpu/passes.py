@@ -22,6 +22,7 @@ from playground.models.sizing import weights_bytes
 CONTEXTS = {"Llama-3.2-1B": (512, 4096), "Qwen3-8B": (256, 512, 4096, 16384), "Qwen3-4B": (512, 4096)}
 WIDTHS = (1, 8, 64)
 ATTENDS = ("fmha", "flash", "attention", "attn", "softmax", "_attend_split", "_join_splits")  # in the names of kernels
+SUMS = "splitKreduce"  # cuBLAS' own kernel after a product whose columns it divides between blocks
 MULTIPLIES = ("gemm", "nvjet", "splitk", "cutlass", "gemv")
 
 
@@ -79,7 +80,8 @@ def _by_kind(seen: Profiled) -> dict[str, float]:
         lower = name.lower()
         attends, multiplies = (any(part in lower for part in parts) for parts in (ATTENDS, MULTIPLIES))
         spent["attention, µs" if attends else "products, µs" if multiplies else "rest, µs"] += us
-    return {"kernels": sum(n for n, _ in seen.kernels.values()), **spent}
+    sums = sum(n for name, (n, _) in seen.kernels.items() if SUMS in name)
+    return {"kernels": sum(n for n, _ in seen.kernels.values()), "of them sums of split products": sums, **spent}
 
 
 def _reserved() -> dict[str, float]:
