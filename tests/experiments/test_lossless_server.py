@@ -134,9 +134,19 @@ def test_greedy_outputs_are_compared_with_the_target_of_this_process(checked, ti
     assert differing.judged and differing.near_tie.rounding > 0
 
 
+class Dying(Speculative):
+    """Where it samples more than one token."""
+
+    def answer(self, path, body):
+        return None if body.get("stream") and body["temperature"] else super().answer(path, body)
+
+
 def test_bad_input_is_a_sentence(checked, tiny_tokenizer, capsys):
     with pytest.raises(PlaygroundError, match=r"gives no log-probabilities of token ids.*--baseline-server"):
         checked(Speculative(tiny_tokenizer, logprobs="none"))
+    dying = Dying(tiny_tokenizer)
+    with pytest.raises(PlaygroundError, match="Not one sampled answer came to its end"):
+        checked(dying)
     with pytest.raises(PlaygroundError, match="another model, vocabulary or chat template"):
         checked(Speculative(tiny_tokenizer), Speculative(tiny_tokenizer, prompt=(1, 2)))
     for options, said in (

@@ -149,6 +149,9 @@ class Lossless(OfPrompts):
         names = [*dict.fromkeys(row.lane for row in result.rows)]
         greedy = {name: _traces(result, name, range(first)) for name in names}
         sampled = {name: _traces(result, name, range(first, len(every))) for name in names}
+        for what, traces in (("greedy", greedy), ("sampled", sampled)):
+            reason = result.failures[0].reason if result.failures else ""
+            check(all(traces.values()), f"Not one {what} answer came to its end. {reason}")
         if answers:
             checks = answers.checks(greedy, sampled, scored, watch)
         else:
