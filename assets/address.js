@@ -34,20 +34,21 @@ export function parametersOf(values, { usual, pairs }) {
  * @param {Defaults} known
  */
 export function showAddress(values, known) {
+  begins();
   const { names, parameters } = parametersOf(values, known);
   const url = new URL(location.href);
   for (const name of [...names, "id", "shared"]) url.searchParams.delete(name); // of a run that was shown before
   for (const [name, value] of parameters) url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
   document.title = document.querySelector("#rooms h1")?.textContent ?? document.title; // nor is the title that run's
-  const last = ran;
   follow(values, known);
-  before = last;
-  goesOn(true);
 }
 
-/** A run of this tab goes on, or no longer. @param {boolean} whether */
-export const goesOn = (whether) => keep("goes on", whether);
+/** A run of this tab begins. */
+export function begins() {
+  before = { ran, address: location.href, title: document.title };
+  keep("goes on", true);
+}
 
 /** The secret name of this tab, by which it finds its run again after a reload. */
 export function nameOfTab() {
@@ -70,7 +71,7 @@ function asked(parameters) {
 }
 
 let ran = ""; // the parameters of the run that is shown; "" for the recorded one
-let before = ""; // those of the one before it
+let before = { ran, address: "", title: "" }; // those of the one before it
 let chosen = ""; // those of the controls
 
 /**
@@ -100,13 +101,15 @@ const markOld = () =>
 
 /**
  * A run has ended. It is kept by this id, which the address comes to name; "" where it is not. Without output it left
- * what was shown before.
+ * what was shown before, and the address names that.
  * @param {string | null} id
  */
 export function showRun(id) {
-  goesOn(false);
+  keep("goes on", false);
   if (document.querySelector(".stage.kept")) {
-    ran = before;
+    history.replaceState(history.state, "", before.address);
+    document.title = before.title;
+    ran = before.ran;
     return markOld();
   }
   if (!id) return;

@@ -1,9 +1,9 @@
 // The list of the history. `props.value` is its HTML, in which Python escaped all words. What is chosen and what has the
 // focus stay so when the list changes.
 
-/** @import { Component } from "./types.d.ts" */
+import { foldedList } from "./fold.js";
 
-const FIRST = 12; // entries that are shown until more are asked for
+/** @import { Component } from "./types.d.ts" */
 
 /** @param {Component<string>} component */
 export function history({ element, props, watch, trigger }) {
@@ -11,10 +11,7 @@ export function history({ element, props, watch, trigger }) {
   const boxes = () => [...list.querySelectorAll("input")];
   /** @type {string[]} */
   let chosen = [];
-  const more = document.createElement("button");
-  let whole = false;
-  more.type = "button";
-  more.className = "more";
+  const fold = foldedList(list, 12);
 
   function tell() {
     const ids = boxes()
@@ -30,28 +27,11 @@ export function history({ element, props, watch, trigger }) {
     const focused = active && list.contains(active) ? active.id : "";
     list.innerHTML = props.value;
     for (const box of boxes()) box.checked = chosen.includes(box.value);
-    fold();
+    fold([...list.querySelectorAll("li")]);
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
     tell();
   }
 
-  /** What is chosen is never out of sight. */
-  function fold() {
-    const all = boxes();
-    all.forEach((box, at) => {
-      const row = box.closest("li");
-      if (row) row.hidden = !whole && at >= FIRST && !box.checked;
-    });
-    more.textContent = `Show all ${all.length}`;
-    if (whole || all.length <= FIRST) more.remove();
-    else list.append(more);
-  }
-
-  more.addEventListener("click", () => {
-    whole = true;
-    fold();
-    boxes()[FIRST].focus();
-  });
   list.addEventListener("change", tell);
   watch("value", show);
   show();

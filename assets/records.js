@@ -1,7 +1,8 @@
 // The page Records: filters and sorts the rows that Python wrote, in which all words are escaped.
 
+import { foldedList } from "./fold.js";
+
 const NUMBERS = ["speedup", "length"]; // with the largest first, as are dates
-const FIRST = 10; // rows that are shown until more are asked for
 
 /** @import { Component } from "./types.d.ts" */
 
@@ -17,13 +18,12 @@ export function room({ element, props, watch }) {
 
 /** @param {{ element: HTMLElement }} page */
 export function records({ element }) {
-  const list = element.querySelector(".list");
+  const list = /** @type {HTMLElement | null} */ (element.querySelector(".list"));
   if (!list) return;
   const rows = /** @type {HTMLElement[]} */ ([...list.querySelectorAll(".record")]);
   const chosen = [...element.querySelectorAll("select")];
   const found = /** @type {HTMLElement} */ (element.querySelector(".found"));
-  const more = /** @type {HTMLButtonElement} */ (element.querySelector(".more"));
-  let most = FIRST;
+  const fold = foldedList(list, 10);
 
   function show() {
     const filters = chosen.filter((select) => select.name !== "sort" && select.value);
@@ -34,17 +34,11 @@ export function records({ element }) {
       number ? Number(of(b)) - Number(of(a)) : of(a).localeCompare(of(b));
     const fits = rows.filter((row) => filters.every((select) => row.dataset[select.name] === select.value));
     fits.sort(by === "created" ? (a, b) => up(b, a) : up);
-    list?.replaceChildren(...fits.slice(0, most));
+    list?.replaceChildren(...fits);
+    fold(fits);
     found.textContent = `${fits.length} of ${rows.length} rows`;
-    more.textContent = `Show all ${fits.length}`;
-    more.hidden = fits.length <= most;
   }
 
-  more.addEventListener("click", () => {
-    most = Infinity;
-    show();
-    list.querySelectorAll("summary")[FIRST].focus();
-  });
   for (const select of chosen) select.addEventListener("change", show);
   show();
 }

@@ -1,4 +1,4 @@
-// The Share menu. `props.value` is the comparison as Markdown, "" without one. The picture is drawn by stage/card.js.
+// The Share menu. `props.value` is the comparison as Markdown, in a list that is empty without one. The picture is drawn by stage/card.js.
 
 import { copyText, REFUSED } from "./clipboard.js";
 
@@ -15,7 +15,7 @@ function frameOf(url) {
   return frame.outerHTML;
 }
 
-/** @param {Component<string>} component */
+/** @param {Component<string[]>} component */
 export function share({ element, props, watch, trigger }) {
   const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (element.querySelector(selector));
   const opens = part(".opens");
@@ -53,7 +53,7 @@ export function share({ element, props, watch, trigger }) {
       say("Drawing …");
       trigger("download", { form: "gif" });
     },
-    markdown: () => copy(props.value, "Markdown copied."),
+    markdown: () => copy(props.value[0], "Markdown copied."),
     picture: () => document.dispatchEvent(new Event("save-picture")),
     file: () => trigger("download", { form: "html" }),
   };
@@ -80,7 +80,7 @@ export function share({ element, props, watch, trigger }) {
 
   function show() {
     const needing = /** @type {NodeListOf<HTMLButtonElement>} */ (menu.querySelectorAll("button:not([name=link])"));
-    for (const button of needing) button.disabled = !props.value;
+    for (const button of needing) button.disabled = !props.value.length;
   }
   watch("value", show);
   show();

@@ -331,7 +331,7 @@ ALL = (
     DraftingMethod(
         "composite",
         label="Prompt lookup + tree",
-        does="copies earlier text, else a network guesses",
+        does="copies earlier text, else a small model guesses",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build",

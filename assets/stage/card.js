@@ -107,7 +107,7 @@ function cardOf(value) {
   });
   const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label - 70 }; // beside the axis' name
   write(
-    "a block is a pass through the model, hatched while drafting; on top, accepted guesses (height = tokens)",
+    "a block is a step of the model, hatched while drafting; on top, accepted guesses (height = tokens)",
     CARD.margin + CARD.label,
     462,
     note,

@@ -1,11 +1,10 @@
-// The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state, and what the replay's clock
-// has reached), a token panel (tokens.js) and its figures. What ran before stays, dimmed, until a lane has its first round.
+// The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state and speed), a token panel
+// (tokens.js) and its figures. What ran before stays, dimmed, until a lane has its first round.
 
 import { hear, make, say } from "./core.js";
 import { figuresPart } from "./figures.js";
 import { Rounds, tokensOf } from "./log.js";
 import { TokenPanel } from "./tokens.js";
-import { count } from "./words.js";
 
 /** @import { Difference, LaneValue } from "../types.d.ts" */
 
@@ -76,8 +75,8 @@ function lane(index) {
   const tab = make("button", "tab");
   tab.type = "button";
   tab.setAttribute("role", "tab");
-  const reached = make("span", "reached");
-  const head = make("div", "lane-head", title, how, chip, reached);
+  const speed = make("span", "speed");
+  const head = make("div", "lane-head", title, how, chip, speed);
   const section = make("section", "lane", head, panel, figures.node);
   panel.addEventListener("click", () => section.classList.add("whole")); // on a phone, beside a table of drafters
   const rounds = new Rounds();
@@ -103,16 +102,17 @@ function lane(index) {
     tokens.draw(fresh, rounds.restarted);
     tokens.mark(difference);
     tokens.part(value.segments);
-    if (waits) tellReached(rounds.all.length, Infinity);
+    if (waits) tellSpeed(rounds.all.length);
     return rounds;
   }
 
-  /** @param {number} n rounds @param {number} time */
-  function tellReached(n, time) {
-    const tokens = tokensOf(rounds.all.slice(0, n));
-    const took = Math.min(time, rounds.all.at(-1)?.times.end ?? 0);
-    const all = n === rounds.all.length; // the speed of a part would seem to contradict the verdict
-    say(reached, took ? (all ? `${(tokens / took).toFixed(1)} tok/s` : count(tokens, "token")) : "");
+  /**
+   * The speed, once all rounds show: that of a part would seem to contradict the verdict.
+   * @param {number} n rounds
+   */
+  function tellSpeed(n) {
+    const took = rounds.all.at(-1)?.times.end ?? 0;
+    say(speed, took && n === rounds.all.length ? `${(tokensOf(rounds.all) / took).toFixed(1)} tok/s` : "");
   }
 
   /** @param {number} time @param {number} share of the round that plays slowly */
@@ -120,7 +120,7 @@ function lane(index) {
     const n = time === Infinity ? rounds.all.length : rounds.until(time);
     tokens.show(time === Infinity ? Infinity : n);
     tokens.guess(share);
-    tellReached(n, time);
+    tellSpeed(n);
     const plays = state === "done" && n < rounds.all.length;
     say(chip, plays ? "" : state);
     chip.classList.toggle("done", state === "done" && !plays);

@@ -19,7 +19,7 @@ export function legendPart() {
     "div",
     "legend",
     list("the timeline", "keys", [
-      key("verify", "a pass through the model, as long as it took"),
+      key("verify", "a step of the model, as long as it took"),
       key("draft", "drafting"),
       key("gain", "accepted guesses (height = tokens)"),
     ]),
@@ -75,7 +75,7 @@ function segment(name) {
   return make("li", "", bar, ` ${name}`);
 }
 
-const cell = () => make("li", "", make("span", "cell", "text between two bars"), " came from one pass");
+const cell = () => make("li", "", make("span", "cell", "text between two bars"), " came from one step");
 
 /** @param {string} kind @param {string} meaning */
 const key = (kind, meaning) => make("li", kind, make("i"), meaning);

@@ -23,7 +23,7 @@ export function verdictPart(press) {
   const bars = make("div", "bars");
   const badges = make("ul", "badges");
   const sentences = make("div", "sentences");
-  const test = make("a", "leads", "Test this");
+  const test = make("a", "leads", "Always the same?");
   test.title = "Samples thousands of tokens with and without the drafter, and says whether they differ";
   test.addEventListener("click", () => (test.href = `lossless?drafters=${kept("settings", { drafter: "" }).drafter}`));
   const again = make("button", "again", "Measure again, 3 times");

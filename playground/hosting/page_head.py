@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 import gradio as gr
 from anyio import CapacityLimiter, to_thread
+from gradio.route_utils import get_root_url
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -88,7 +89,8 @@ class PageHead:
             if message.get("more_body"):
                 return
             query = urlencode({name: request.query_params[name] for name in NAMED if name in request.query_params})
-            asked = str(request.base_url), request.url.path, query
+            origin = get_root_url(request, request.url.path, request.scope.get("root_path"))  # also behind a proxy
+            asked = origin, request.url.path, query
             page = self.rewrite(body.decode("utf-8"), *asked, run).encode("utf-8")
             headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
             await send({**start, "headers": [*headers, (b"content-length", str(len(page)).encode())]})
@@ -100,7 +102,7 @@ class PageHead:
         """Returns a room's HTML with our tags, style and script.
 
         Args:
-            address: the first room's, with a slash at the end.
+            address: the first room's, without a slash at the end.
             query: the part of the page's address that names `run`, which the page shows; "" for none.
         """
         title, description, named = self._titles.get(path, self._titles["/"]), self._description, ""
@@ -108,9 +110,8 @@ class PageHead:
             found = metrics.ranked(run)[0]
             title, description = headline.title(run, found.ours.lane.name), " ".join(facts.sentences(found))
             named = f"?{query}"
-        site = address.rstrip("/")
         told = {"title": title, "description": description, "type": "website"}
-        told |= {"url": site + path + named, "image": site + PICTURE + named}  # sites read the tags of `url` instead
+        told |= {"url": address + path + named, "image": address + PICTURE + named}  # sites read the tags of `url`
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in told.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
         first = f"<head>\n<title>{escape(title)}</title>\n{self._first}\n{tags}{card}"

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from html import escape
 from importlib.util import find_spec
@@ -205,8 +206,16 @@ def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Ta
 
 def blocks(found: Sequence[Settings]) -> str:
     """Returns a block with a copy button for each engine that can decode this way; the others say why not, at the
-    end."""
-    able = [_engine(it.engine, it.written_for, it.text, it.note, it.drafter) for it in found if it.text]
+    end. What several notes begin with is said once, above their engines."""
+    groups: dict[str, list[Settings]] = {}
+    for it in filter(lambda it: it.text, found):
+        groups.setdefault(it.about, []).append(it)
+    able = list[str]()
+    for about, group in groups.items():
+        if about and len(group) > 1:
+            able.append(_noted(about, group[0].drafter))
+            group = [replace(it, note=it.note.removeprefix(about).strip(), drafter="") for it in group]
+        able += [_engine(it.engine, it.written_for, it.text, it.note, it.drafter) for it in group]
     reasons = dict.fromkeys(it.note for it in found if not it.text)
     unable = [
         _engine(", ".join(it.engine for it in found if it.note == note and not it.text), "", "", note)
@@ -223,12 +232,10 @@ def first(found: Sequence[Settings]) -> str:
 
 
 def _engine(name: str, written_for: str, text: str, note: str, unmeasured: str = "") -> str:
-    """Returns the block of an engine. `unmeasured`: the drafter of its command, where that did not run here."""
+    """Returns the block of an engine. `unmeasured`: see `_noted`."""
     name = escape(name)
     head = f"<h3>{name} <small>{escape(written_for)}</small></h3>"
-    # On Try the stage takes the press; elsewhere the link leads there.
-    measure = f' <a href="./?drafter={unmeasured}" data-measure="{unmeasured}">Measure it here</a>'
-    said = f"<p>{escape(note)}{measure if unmeasured else ''}</p>" if note else ""
+    said = _noted(note, unmeasured) if note else ""
     if not text:
         return f"<section>{head}{said}</section>"
     # page.js copies the text of the section's block.
@@ -238,3 +245,10 @@ def _engine(name: str, written_for: str, text: str, note: str, unmeasured: str =
     )
     block = f'<pre tabindex="0" role="region" aria-label="Settings of {name}">{escape(text)}</pre>'
     return f"<section><header>{head}{copy}</header>{said}{block}</section>"
+
+
+def _noted(note: str, unmeasured: str) -> str:
+    """Returns a note on a command. `unmeasured`: the drafter of the command, where that did not run here."""
+    # On Try the stage takes the press; elsewhere the link leads there.
+    measure = f' <a href="./?drafter={unmeasured}" data-measure="{unmeasured}">Measure it here</a>'
+    return f"<p>{escape(note)}{measure if unmeasured else ''}</p>"

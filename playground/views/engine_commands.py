@@ -67,7 +67,7 @@ def hub_name(name: str) -> str:
 def check_known(wanted: Wanted) -> None:
     """Raise CannotError for drafting methods that no engine has."""
     if wanted.lane.drafter in ("composite", "adaptive"):
-        raise CannotError(f"No engine mixes lookup and a draft tree as {METHODS[wanted.lane.drafter].label} does.")
+        raise CannotError("No engine mixes lookup and a draft tree.")
     if wanted.method == "grammar":
         raise CannotError("The engines have no drafter for what a grammar forces.")
     if wanted.method in ONLY_HERE and wanted.model != NATIVE:

@@ -36,7 +36,7 @@ class Settings:
     """A lane's settings for one engine. `text`: to paste, in `language`; "" where the engine cannot decode this way.
     `note`: why not, or what differs from the measured lane. `instead`: the name of the lane that it decodes in place of
     the requested one, or "". `drafter`: that lane's method, where it did not run here; else "". `lane`: its own
-    name, where it did; else ""."""
+    name, where it did; else "". `about`: what is known of that lane, with which the notes of several engines begin."""
 
     engine: str
     written_for: str
@@ -46,6 +46,7 @@ class Settings:
     instead: str = ""
     drafter: str = ""
     lane: str = ""
+    about: str = ""
 
 
 def settings(lane: Lane, method: str | None = None, request: Request | None = None) -> list[Settings]:
@@ -113,12 +114,13 @@ def _first_able(tried: Sequence[tuple[Lane, Settings, str]]) -> Settings:
         given = f"{gave} here" if gave else "not measured here"
         said = f"{given[0].upper()}{given[1:]}."
         if lane == wanted:
-            return replace(written, note=f"{said} {written.note}".strip())
+            return replace(written, note=f"{said} {written.note}".strip(), about=said)
         name = names([lane])[label(lane)] if lane.drafter != "none" else lane.name
         nearest = said if lane.drafter == "none" else f"The nearest is {name}: {given}."
-        note = f"{wanted_settings.note} {nearest} {written.note}".strip()
-        return replace(written, note=note, instead=name, **({"lane": lane.name} if gave else {"drafter": lane.drafter}))
-    return wanted_settings
+        about = f"{wanted_settings.note} {nearest}".strip()
+        ran = {"lane": lane.name} if gave else {"drafter": lane.drafter}
+        return replace(written, note=f"{about} {written.note}".strip(), about=about, instead=name, **ran)
+    return next((why_not for lane, why_not, _ in tried if lane.drafter == "ngram"), wanted_settings)
 
 
 def first(found: Sequence[Settings]) -> Settings | None:

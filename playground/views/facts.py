@@ -79,7 +79,7 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
 def how(lane: Lane) -> str:
     """Say where a lane's tokens come from, after its name where that is not the method's."""
     if lane.drafter == "none":
-        return "one token a pass" if lane.name == "Standard" else lane.name
+        return "one token a step" if lane.name == "Standard" else lane.name
     method = METHODS.get(lane.drafter)
     if not method or not method.does:
         return lane.name
@@ -145,8 +145,8 @@ def passes(found: Measured) -> str:
         return ""
     passes, tokens = sum(round_.passes for round_ in rounds), sum(len(round_.tokens) for round_ in rounds)
     if passes >= tokens:
-        return "No passes saved."
-    return f"{count(passes, 'pass', 'passes')} through the model instead of {tokens:,}."
+        return "No steps saved."
+    return f"{count(passes, 'model step')} instead of {tokens:,}."
 
 
 def sentences(found: Measured) -> list[str]:
@@ -282,9 +282,10 @@ def done(comparison: Comparison, waited_s: float | None = None) -> str:
     """Return the status line of a finished comparison. `waited_s`: seconds that the user waited for it; None for one
     that was opened."""
     stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
-    where = comparison.others[0].environment.device_name or "an unknown device"
+    environment = comparison.others[0].environment
     if waited_s is None:
-        return f"{'Stopped. ' if stopped else ''}Ran on {where}."
+        return f"{'Stopped. ' if stopped else ''}Ran on {environment_line(environment)}."
+    where = environment.device_name or "an unknown device"
     return f"{'Stopped after' if stopped else 'Done in'} {waited_s:.1f} s on {where}."
 
 

@@ -14,9 +14,9 @@ from playground.ranked import Ranked
 from playground.results import STANDARD, Row, SuiteResult, Summary, names_of
 from playground.views import engines
 from playground.views.engines import Settings
-from playground.views.table import RUNS_IN, Table
+from playground.views.table import Table
 
-HEAD = ("drafter", "verdict", "speed-up", RUNS_IN, "tokens per check", "accepted", "tokens/s", "identical")
+HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per check", "accepted", "tokens/s", "identical")
 FEW = "too few prompts and runs for ranges, so none is called best"
 BEST, TIED, FASTER, SLOWER = "best", "tie", "faster", "slower"
 SHOWN = 3  # lanes that tie which a sentence names
@@ -58,7 +58,7 @@ def table(result: SuiteResult) -> Table:
             )
         )
     prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
-    return Table(f"Which drafter? Over {prompts}", HEAD, tuple(rows), numbers=6)
+    return Table(f"Which drafter? Over {prompts}", HEAD, tuple(rows), numbers=6, words=("runs in",))
 
 
 def runs_in(lanes: Iterable[Lane]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from playground.views.engines import Settings
 from playground.views.ranking import TIED
 from playground.views.report import Report
 from playground.views.suite import left_out
-from playground.views.table import RUNS_IN, Table
+from playground.views.table import Table
 
 
 @report.of.register
@@ -84,8 +84,8 @@ def table(result: Recommendation) -> Table:
         mark = "chosen" if chosen else TIED if stage == "refined" and name in result.ties else ""
         figures = ranking.figures(found, "tokens/s", "tokens per check")
         rows.append((names[name], stage, mark, ratio(at.speedup, at.interval), engine[name], *figures))
-    columns = ("drafter", "stage", "verdict", "speed-up", RUNS_IN, "tokens/s", "tokens per check")
-    return Table("What was tried", columns, tuple(rows), numbers=4)
+    columns = ("drafter", "stage", "verdict", "speed-up", "runs in", "tokens/s", "tokens per check")
+    return Table("What was tried", columns, tuple(rows), numbers=4, words=("runs in",))
 
 
 def stages(result: Recommendation) -> list[Table]:

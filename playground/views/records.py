@@ -65,7 +65,6 @@ def html(records: Mapping[str, Record], opens: Collection[str] = ()) -> str:
     return (
         f'<div class="sift">{filters}<label>Sort by <select name="sort">{sorts}</select></label></div>'
         f'<p class="found" aria-live="polite">{count(len(rows), "row")}</p><div class="list">{shown}</div>'
-        '<button type="button" class="more" hidden></button>'
     )
 
 

@@ -34,7 +34,7 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
     shown = stage.replaying(comparison, chosen)
     found = metrics.measured(comparison, shown.chosen)
     other = found.ours
-    shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
+    shown.banner = f"Run at {facts.run_at(other.environment)}."
     value = shown.value()
     body = _template("shared.html").substitute(
         home=f'<a href="{escape(home)}">{TITLE}</a>' if home else TITLE,
@@ -197,7 +197,7 @@ def _draw_lane(
     passes = sum(round_.end_s <= now for round_ in trace.rounds)
     pen.rectangle((left, HEAD, left + width, HEAD + 23), SHEET)
     pen.text((left, HEAD + 2), stage.NAMES[trace.lane.drafter != "none"], INK, _font(15))
-    said = f"{passes} passes · {min(now, end):.1f} s"
+    said = f"{passes} steps · {min(now, end):.1f} s"
     pen.text((left + width, HEAD + 4), said, ACCEPTED if now >= end else QUIET, _font(13), anchor="ra")
     pen.line((left, HEAD + 24, left + width, HEAD + 24), RULE)
     for cell in cells:

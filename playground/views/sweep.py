@@ -24,7 +24,7 @@ from playground.views.charts import ASSISTED
 from playground.views.ranking import FEW
 from playground.views.report import Report
 from playground.views.suite import left_out
-from playground.views.table import RUNS_IN, Table
+from playground.views.table import Table
 
 NO_PREDICTION = (
     f"No predicted curve: it needs the rounds of chains, not trees, and at least {ENOUGH} that drafted at the largest "
@@ -75,14 +75,14 @@ def _(result: SweepResult) -> list[dict[str, Any]]:
 def by_value(result: SweepResult) -> Table:
     """Return a row for each value, over all prompts."""
     predicted = any(point.predicted for point in result.points)
-    columns = (AXES[result.axis], "verdict", "speed-up, pooled", *["predicted"] * predicted, RUNS_IN, "macro")
+    columns = (AXES[result.axis], "verdict", "speed-up, pooled", *["predicted"] * predicted, "runs in", "macro")
     columns += ("tokens/s", "tokens per check", "accepted", "identical")
     engine = ranking.runs_in(result.suite.lanes)
     verdicts = ranking.verdicts(result.suite)
     rows = tuple(
         _row(it, verdicts.get(it.lane, ""), engine.get(it.lane, UNKNOWN), predicted=predicted) for it in result.points
     )
-    return Table("By value", columns, rows, numbers=len(columns) - 2)
+    return Table("By value", columns, rows, numbers=len(columns) - 2, words=("runs in",))
 
 
 def by_position(result: SweepResult) -> Table:

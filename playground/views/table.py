@@ -23,19 +23,19 @@ from playground.results import Result
 from playground.trace import Comparison
 
 SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")  # in Markdown
-RUNS_IN = "runs in"  # a column of words that stands between numbers
 WIDEST = 100_000  # columns of a terminal that never wraps
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of untrusted text. `numbers`: how many of the last columns hold numbers, which are aligned to the
-    right."""
+    """A table of untrusted text. `numbers`: how many of the last columns hold numbers, which are aligned to the right;
+    `words`: those among them that do not."""
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: int
+    words: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return the table for a terminal, without the caption: a line for each row, however long."""
@@ -76,7 +76,7 @@ class Table:
         return ' class="word"' if self._is_word(i) else ""
 
     def _is_word(self, i: int) -> bool:
-        return i < len(self.columns) - self.numbers or self.columns[i] == RUNS_IN
+        return i < len(self.columns) - self.numbers or self.columns[i] in self.words
 
 
 def escaped(text: str) -> str:

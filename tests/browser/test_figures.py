@@ -164,7 +164,8 @@ def test_the_page_of_a_noisy_trace_agrees_with_its_rounds(reader):
         check_verdict(reader, comparison)
         check_why(reader, comparison)
         check_cost(reader, median_run(comparison))
-        assert reader.locator("#status").inner_text() == "Ran on Fake CPU.", "nobody waited for it here"
+        ran = reader.locator("#status").inner_text()
+        assert ran == "Ran on Fake CPU · bfloat16 · 2 threads.", "nobody waited for it here"
 
 
 def test_a_stopped_lane_is_compared_over_what_both_have_and_says_so(reader):

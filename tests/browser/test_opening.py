@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from playground.drafting_methods import METHODS
+from playground.trace import Comparison
 from tests.browser.axe import violations
-from tests.browser.test_page import ask, finish
+from tests.browser.test_page import ask, finish, opened
+from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
 
@@ -50,11 +55,35 @@ def test_the_first_view_is_short_and_shows_both_texts(visit):
     assert page.evaluate("document.activeElement.closest('.stage') !== null"), "the verdict's own is one stop away"
 
 
+HEIGHT = "document.documentElement.scrollHeight"
+
+
+def of_many(tokens: int, drafters: int = 11) -> Comparison:
+    """A run of so many drafters."""
+    standard, ours = fakes.comparison(tokens).lanes
+    lanes = [dataclasses.replace(ours.lane, name=it.label) for it in [*METHODS.values()][:drafters]]
+    runs = (dataclasses.replace(ours, lane=lane, rounds=tuple(fakes.rounds(lane, tokens))) for lane in lanes)
+    return Comparison((standard, *runs))
+
+
+def test_what_is_opened_on_a_phone_is_no_longer_than_what_ran_there(reader):
+    page = reader
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, *fakes.comparison(128).lanes)
+    page.locator("#banner", has_text="Opened from a file").wait_for()
+    assert page.evaluate(HEIGHT) <= 2000
+    opened(page, *of_many(128).lanes)
+    page.locator("#which > button").click()
+    page.locator("#all-drafters tbody tr").nth(10).wait_for()
+    assert page.evaluate(HEIGHT) <= 2000
+    page.locator("#which > button").click()
+
+
 def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     page = visit(390, height=844, touch=True)
     page.mouse.wheel(0, 1)
     assert page.locator("#header p").is_visible()
-    assert page.evaluate("document.documentElement.scrollHeight") <= 2000
+    assert page.evaluate(HEIGHT) <= 2000
     assert page.evaluate(SMALL) == []
     assert violations(page, None) == []
     ask(page, "Compare TCP and UDP.", 128)
@@ -64,7 +93,7 @@ def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     page.locator("#run:enabled").wait_for()
     page.locator("#runs label").wait_for()
     assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollHeight") <= 2000
+    assert page.evaluate(HEIGHT) <= 2000
     assert page.locator(".band").count() == 2, "both bars on one clock"
     page.locator("#which > button").click()
     page.locator("#every").click()
@@ -72,7 +101,7 @@ def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     page.locator("#run:enabled").wait_for()
     page.locator("#all-drafters tr[aria-current]").wait_for()
     assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollHeight") <= 2000
+    assert page.evaluate(HEIGHT) <= 2000
 
     token = page.locator(".lane.chosen .tok.accepted").nth(30)
     token.tap()

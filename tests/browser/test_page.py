@@ -274,7 +274,7 @@ def test_an_error_is_a_sentence_and_loses_nothing(user):
     page = user
     comparison = fakes.comparison()
     opened(page, *comparison.lanes)
-    before = page.locator("#verdict .figure").inner_text()
+    before, address = page.locator("#verdict .figure").inner_text(), page.url
     ask(page, "fail please")
     page.locator("#run").click()
     error = page.locator("#status[role=alert]")
@@ -284,6 +284,7 @@ def test_an_error_is_a_sentence_and_loses_nothing(user):
     assert page.locator("#verdict .figure").inner_text() == before, "what was shown stays"
     page.locator("#run:not([disabled])").wait_for()
     assert saved(page) == comparison, "and can be saved"
+    assert page.url == address, "and is what the address names"
     ask(page, "crash please")
     page.locator("#run").click()
     page.locator("#status[role=alert]", has_text="Internal error").wait_for()

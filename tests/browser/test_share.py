@@ -267,6 +267,14 @@ def test_a_link_to_the_page_is_shown_with_its_own_words_and_picture(url):
     assert picture.is_success and picture.headers["content-type"] == "image/png"
 
 
+def test_behind_a_proxy_a_preview_names_the_address_that_its_readers_have(public):
+    sent = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "play.example"}
+    for name, value in (("og:url", "https://play.example/"), ("og:image", "https://play.example/screenshot.png")):
+        assert f'<meta property="{name}" content="{value}" />' in httpx.get(public[0], headers=sent).text
+    alone = httpx.get(f"{public[0]}best", headers={"X-Forwarded-Proto": "https"}).text  # as on a Space
+    assert f'property="og:url" content="{public[0].replace("http:", "https:")}best"' in alone
+
+
 def test_a_link_to_a_run_is_shown_with_its_title_and_its_picture_and_markup_stays_text(public):
     address, history = public
     comparison = fakes.comparison(tokens=24, prompt='<b>"mine"</b> \\1')

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import threading
 import time
+import warnings
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
@@ -103,6 +104,16 @@ def test_an_error_becomes_a_sentence_and_leaves_nothing_to_save(changes, sentenc
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
     end = events.finish(shown)
     assert not end["menu"] and not end["save"]["interactive"]
+
+
+def test_a_script_in_a_prompt_is_nothing_that_gradio_warns_of():
+    events = fakes.handlers(PAIRS, fakes.Backend)
+    end = events.finish(last(events.stream("session", asked(prompt="echo <script src=x>")))[1])
+    assert "<script src=x>" in end["menu"][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("menu", "details"):
+            gr.HTML().postprocess(end[name])
 
 
 def test_stop_ends_the_session_s_own_run_and_no_other():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping
+from html import escape
 from typing import Any
 
 import pytest
@@ -226,6 +227,17 @@ def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
     assert "<i>" not in shown and "a/&lt;i&gt;target" in shown
     assert shown.count('class="copy"') == shown.count("<pre ") == 5
     assert "<h3>mlx-lm <small></small></h3><p>mlx-lm drafts " in shown
+
+
+def test_what_the_notes_of_several_engines_begin_with_is_said_once_above_them():
+    tree, lookup = Lane("x", "starter", "tree", "starter-mtp"), Lane("y", "starter", "ngram")
+    for given, times in (({tree: "2.00×"}, 1), ({tree: "2.00×", lookup: "1.10×"}, 0)):
+        found = engines.of_ranked(given)
+        shown = panels.blocks(found)
+        (said,) = {escape(it.about) for it in found if it.text}
+        assert shown.count(said) == 1 and shown.index(said) < shown.index("<h3>")
+        assert shown.count(said.partition(".")[0]) == 1, "nor by those that cannot"
+        assert shown.count("Measure it here") == times
 
 
 @pytest.mark.parametrize(

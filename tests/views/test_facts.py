@@ -138,7 +138,7 @@ def test_the_table_aligns_both_lanes_and_names_the_weights():
     head = next(line for line in lines if line.split() == ["Standard", "Assisted"])
     speed = next(line for line in lines if line.startswith("Speed"))
     assert speed.split() == ["Speed", "10.0", "tok/s", "10.0", "tok/s"] and len(speed) == len(head)
-    assert any("1 pass through the model instead" in line for line in lines)
+    assert any("1 model step instead" in line for line in lines)
     assert lines[-1].startswith("vllm serve t "), "the command of the nearest engine ends it"
 
 
@@ -166,12 +166,12 @@ def test_a_finished_run_says_what_its_reader_waited_and_an_opened_one_where_it_r
     shown.take(Finished(comparison))
     assert shown.status.text == "Done in 18.4 s on a test's CPU."
     shown.load(comparison)
-    assert shown.status.text == "Ran on a test's CPU."
+    assert shown.status.text.startswith("Ran on a test's CPU · ")
 
 
 def test_no_pass_is_saved_where_each_gave_one_token():
     twice = assisted(plain_round(1), plain_round(2, start_s=0.1))
-    assert facts.passes(measured(standard(1, 2), twice)).startswith("No passes ")
+    assert facts.passes(measured(standard(1, 2), twice)).startswith("No steps ")
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():

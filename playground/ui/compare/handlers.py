@@ -342,7 +342,7 @@ class Handlers:
     def finish(self, shown: Shown | None) -> Named:
         """A run has ended: what there is to say of it."""
         if not shown:
-            return {"details": "", "menu": "", "save": gr.update(interactive=False)}
+            return {"details": "", "menu": [], "save": gr.update(interactive=False)}
         return self._outcome(shown) | _drafter_of(shown)
 
     def stop(self, session: str) -> None:

@@ -39,9 +39,10 @@ MENU = """
 
 
 def lay_out() -> gr.HTML:
-    """Lays the Share menu out. Its value is the comparison as Markdown, "" without one."""
+    """Lays the Share menu out. Its value is the comparison as Markdown, in a list: Gradio would take a text for HTML,
+    and warn of a script in a prompt. Without a comparison it is empty."""
     script = scripts.component("share.js", "share")
-    return gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
+    return gr.HTML([], html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
 
 
 def wire(menu: Any, filled: Sequence[Any], inputs: Sequence[Any], pairs: Mapping[str, Pair]) -> None:
@@ -66,7 +67,7 @@ def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> d
 
 def shared(comparison: Comparison, pairs: Mapping[str, Pair]) -> dict[str, Any]:
     """Returns the Share menu's Markdown, and an update that lets the trace be saved."""
-    return {"menu": markdown(comparison, pairs.values()), "save": gr.update(interactive=True)}
+    return {"menu": [markdown(comparison, pairs.values())], "save": gr.update(interactive=True)}
 
 
 FORMS = ("json", "html", "gif")

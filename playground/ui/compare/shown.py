@@ -99,10 +99,7 @@ class Screen(Stage):
     def opened(self, comparison: Comparison, source: str) -> None:
         """Shows a comparison that was not run just now, and says where it comes from."""
         self.load(comparison)
-        environment = comparison.others[0].environment
-        self.banner = (
-            f"Opened from {source}: run at {facts.run_at(environment)} on {facts.environment_line(environment)}."
-        )
+        self.banner = f"Opened from {source}: run at {facts.run_at(comparison.others[0].environment)}."
 
     def end(self, error: str = "") -> None:
         """Marks the end of the events: lanes that did not finish were stopped."""

@@ -272,7 +272,7 @@ def _begin(
 
     gathered = [settings.input, sampling.chosen.input, *outputs]
     outputs_again, updates_again = in_browser(off)
-    js = f"() => {{ {rendered.SCRIPT}.goesOn(true); return {updates_again}; }}"
+    js = f"() => {{ {rendered.SCRIPT}.begins(); return {updates_again}; }}"
     again = {"fn": None, "inputs": None, "outputs": outputs_again, "js": js}
     return begin("showAddress"), again, begin("follow")
 

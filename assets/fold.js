@@ -1,0 +1,33 @@
+// A long list begins with its first rows, and a button below it shows all of them.
+
+import { make, say } from "./stage/core.js";
+
+/**
+ * Returns what shows the first of these rows; all of them once the button was pressed. One that is chosen always shows.
+ * @param {HTMLElement} list
+ * @param {number} first how many
+ * @returns {(rows: HTMLElement[]) => void}
+ */
+export function foldedList(list, first) {
+  const more = make("button", "more");
+  more.type = "button";
+  let whole = false;
+  /** @type {HTMLElement[]} */
+  let all = [];
+
+  /** @param {HTMLElement[]} rows */
+  function show(rows) {
+    all = rows;
+    rows.forEach((row, at) => (row.hidden = !whole && at >= first && !row.querySelector("input:checked")));
+    say(more, `Show all ${rows.length}`);
+    more.hidden = whole || rows.length <= first;
+  }
+
+  more.addEventListener("click", () => {
+    whole = true;
+    show(all);
+    /** @type {HTMLElement | null} */ (all[first].querySelector("input, summary"))?.focus();
+  });
+  list.after(more);
+  return show;
+}
