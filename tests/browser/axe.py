@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.browser.conftest import pause
+
 GRADIOS = ["image-redundant-alt"]  # the pictures in the links of Gradio's footer repeat the links' text
 BUT_COLOURS = {"rules": {rule: {"enabled": False} for rule in ("color-contrast", *GRADIOS)}}
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
@@ -20,7 +22,7 @@ def violations(page, coloured: str | None = "body") -> list[str]:
         page.evaluate(base.AXE_SCRIPT)
     runs = [(None, BUT_COLOURS)]
     if coloured:
-        page.wait_for_timeout(800)  # colours of buttons fade
+        pause(page, 800)  # colours of buttons fade
         page.wait_for_function("document.getAnimations().every((it) => !(it instanceof CSSTransition))")
         runs.append((coloured, COLOURS))
     plain = {"resultTypes": ["violations"], "preload": False}

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,13 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
+def pause(page: Any, ms: int) -> None:
+    """Waits by the page's own timers, one after the other: what the page has to do by then is done, also where the
+    machine stood still meanwhile."""
+    later = "async steps => { for (; steps > 0; steps--) await new Promise(next => setTimeout(next, 100)); }"
+    page.evaluate(later, ms / 100)
+
+
 @pytest.fixture(scope="package")  # while it is open, its event loop runs, and no other can
 def chromium() -> Iterator:
     try:
@@ -39,7 +47,8 @@ def chromium() -> Iterator:
     if path is None:
         unavailable("the browser tests need a Chromium: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        # No page here lives so long that optimising its scripts saves more time than it takes: a third of its opening.
+        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS, "--js-flags=--no-opt"])
         yield browser
         browser.close()
 
@@ -71,6 +80,14 @@ def public() -> Iterator[tuple[str, History]]:
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **look, **bounds)
     yield address, history
     blocks.close()
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """Each lane stands still after five rounds until this is set."""
+    fakes.GATE.clear()
+    yield fakes.GATE
+    fakes.GATE.set()
 
 
 @pytest.fixture(scope="package")
@@ -115,7 +132,7 @@ def visit(contexts, url: str) -> Iterator[Callable]:
         page.goto(f"{url}{room}?__theme={theme}{query}")
         if room:
             page.locator("html.formed").wait_for()
-            page.wait_for_timeout(800)  # what is typed or pressed while a room opens is lost
+            pause(page, 800)  # what is typed or pressed while a room opens is lost
         else:
             page.locator("#model", has_text="is ready").wait_for()
         return page

@@ -9,6 +9,7 @@ import pytest
 
 from playground import export
 from tests.browser.axe import violations
+from tests.browser.conftest import pause
 from tests.browser.test_page import advanced, ask, finish, open_trace, saved
 from tests.browser.test_still import MOVED, WATCH
 
@@ -23,7 +24,7 @@ def test_all_drafters_end_in_a_sentence_bars_and_a_command_and_the_menu_follows(
     rows = page.locator("#which #drafters tbody tr")
     rows.nth(1).wait_for()
     page.evaluate(WATCH)
-    page.wait_for_timeout(600)  # after which no shift counts as the press's
+    pause(page, 600)  # after which no shift counts as the press's
     page.evaluate(MOVED)
     finish(page)
     said = page.locator("#drafters .found", has_text=re.compile("Best here|No clear winner|clearly beat"))
@@ -88,7 +89,7 @@ def test_best_drafter_asks_one_question_and_ends_in_a_verdict_a_chart_and_a_comm
     assert page.locator("#experiment .deploy pre").count() == 1
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(300)
+        pause(page, 300)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert violations(page, "body" if width == 1440 else None) == []
     page.reload()

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from playground import export
+from tests.browser.conftest import pause
 from tests.browser.test_page import finish, open_trace
 from tests.ui import fakes
 
@@ -32,5 +33,5 @@ def test_what_is_unfolded_as_soon_as_a_trace_is_shown_stays_so(reader):
     for route in held:
         route.continue_()
     reader.unroute_all()
-    reader.wait_for_timeout(1000)
+    pause(reader, 1000)
     assert reader.locator("#why p").first.is_visible()

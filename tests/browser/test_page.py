@@ -11,7 +11,9 @@ import pytest
 
 from benchmarks.page import read_stream
 from playground import export
+from playground.hosting import turns
 from playground.trace import Comparison, DraftToken, Memory, Round, TargetToken, Trace
+from tests.browser.conftest import pause
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
@@ -35,7 +37,7 @@ def advanced(page) -> None:
     if not page.get_by_label("number input for Max new tokens").is_visible():
         page.locator("#more > button").click()
         page.get_by_label("number input for Max new tokens").wait_for()
-        page.wait_for_timeout(800)  # what is typed while the settings unfold is lost
+        pause(page, 800)  # what is typed while the settings unfold is lost
 
 
 def panel(page, index: int):
@@ -56,7 +58,7 @@ def finish(page) -> None:
 def saved(page, awaited: Callable[[Comparison], bool] = lambda it: True) -> Comparison:
     """What Save trace gives. `awaited`: of the file that is meant, where an earlier one stays until it is written, a
     moment after the stage."""
-    for _ in range(40):
+    for _ in range(400):
         with page.expect_download() as download:
             page.locator("#save").click()
         with open(download.value.path(), encoding="utf-8") as file:
@@ -96,17 +98,16 @@ def opened(page, *lanes: Trace) -> None:
     finish(page)
 
 
-def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(user):
+def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(user, held):
     """What is unfolded while it goes on shows this run once it has ended."""
     page = user
-    fakes.GATE.clear()
-    ask(page, "Wait at the gate.", 128)
+    ask(page, "Compare TCP and UDP.", 128)
     start(page)
     page.locator("#why > button").click()
     for index in range(2):
         panel(page, index).locator(".tok").first.wait_for()
     begun = [panel(page, index).inner_text() for index in range(2)]
-    fakes.GATE.set()
+    held.set()
     finish(page)
     for index in range(2):
         text = panel(page, index).inner_text()
@@ -243,7 +244,7 @@ def test_both_lanes_mark_where_the_outputs_differ(reader):
 
 def test_stop_ends_the_run_and_keeps_what_was_decoded(user):
     page = user
-    ask(page, "Compare TCP and UDP.", 512)
+    ask(page, "Compare TCP and UDP.", 2048)
     start(page)
     panel(page, 0).locator(".tok").nth(5).wait_for()
     page.locator("#stop").click()
@@ -391,7 +392,7 @@ def test_the_help_follows_the_drafter_and_memory_is_a_line(visit):
 @pytest.mark.slow
 def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visit):
     first, second = visit(), visit()
-    ask(first, "Compare TCP and UDP.", 1024)
+    ask(first, "Compare TCP and UDP.", 2048)
     ask(second, "Compare TCP and UDP.", 8)
     start(first)
     panel(first, 0).locator(".tok").first.wait_for()
@@ -402,9 +403,10 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     finish(second)
 
 
-def test_a_tab_that_is_loaded_anew_finds_its_run_and_stop_says_how_far_both_lanes_got(user):
+def test_a_tab_that_is_loaded_anew_finds_its_run_and_stop_says_how_far_both_lanes_got(user, monkeypatch):
+    monkeypatch.setattr(turns, "RETURNS_S", 120)
     page = user
-    ask(page, "Compare TCP and UDP.", 1024)
+    ask(page, "Compare TCP and UDP.", 2048)
     start(page)
     panel(page, 0).locator(".tok").nth(20).wait_for()
     page.reload()

@@ -38,10 +38,10 @@ NOTE_TEXTS = """() => {
 
 def run(page, prompt: str, max_new_tokens: int = 16) -> None:
     ask(page, prompt, max_new_tokens)
+    page.evaluate("document.querySelectorAll('#status > span').forEach(said => said.textContent = '')")  # of the last
     page.locator("#run").click()
-    page.locator("#stop:not([disabled])").wait_for()  # before that the status is still that of the last run
-    page.locator("#run:not([disabled])").wait_for()
     finish(page)
+    page.locator("#run:not([disabled])").wait_for()
 
 
 def share(page, name: str) -> None:
@@ -55,7 +55,9 @@ def copied(page, name: str, told: str = "copied.") -> str:
     page.evaluate("navigator.clipboard.writeText('')")
     share(page, name)
     page.locator("#share .said", has_text=told).wait_for()
-    for _ in range(100):  # what it said before may still be there, and a promise is never waited for by the page's poll
+    for _ in range(
+        1200
+    ):  # what it said before may still be there, and a promise is never waited for by the page's poll
         if text := page.evaluate("navigator.clipboard.readText()"):
             return text
         page.wait_for_timeout(100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.browser.conftest import pause
 from tests.browser.test_page import advanced, ask, finish, opened, start
 from tests.ui import fakes
 
@@ -28,18 +29,18 @@ WIDTHS = [390, *(pytest.param(width, marks=pytest.mark.slow) for width in (600, 
 def test_nothing_moves_on_load_or_when_a_run_ends(visit, width):
     page = visit(width, motion=True)
     page.evaluate(WATCH)
-    page.wait_for_timeout(800)
+    pause(page, 800)
     moved = page.evaluate(MOVED)
     assert sum(value for value, _ in moved) <= 0.02, moved
     ask(page, "echo a noisy machine", 60)
     page.locator("#more > button").click()
-    page.wait_for_timeout(600)
+    pause(page, 600)
     page.evaluate("scrollTo(0, 0)")
     start(page)
-    page.wait_for_timeout(600)  # after which no shift counts as the press's
+    pause(page, 600)  # after which no shift counts as the press's
     page.evaluate(MOVED)
     finish(page)
-    page.wait_for_timeout(800)
+    pause(page, 800)
     moved = page.evaluate(MOVED)
     assert sum(value for value, _ in moved) <= 0.02, moved
     height = "document.getElementById('verdict').offsetHeight"
@@ -59,7 +60,7 @@ def test_no_room_moves_while_it_opens_and_each_has_a_title(visit, url):
         if room:
             page.goto(f"{url}{room}")
         page.locator("html.formed").wait_for()
-        page.wait_for_timeout(800)
+        pause(page, 800)
         moved = page.evaluate(MOVED)
         assert sum(value for value, _ in moved) <= 0.02, (room, moved)
         titles.add(page.title())

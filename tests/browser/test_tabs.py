@@ -8,6 +8,7 @@ import pytest
 
 from playground.views import scripts
 from tests.browser.axe import violations
+from tests.browser.conftest import pause
 from tests.browser.test_page import advanced, finish
 from tests.browser.test_share import copied
 from tests.ui import fakes
@@ -22,20 +23,21 @@ def started(visit, tokens: str):
     page.get_by_role("button", name="Advanced").click()
     limit = page.get_by_label(LIMIT)
     limit.wait_for()
-    page.wait_for_timeout(800)
+    pause(page, 800)
     limit.fill(tokens)
     limit.press("Tab")
     page.locator("#run-experiment").click()
     return page
 
 
-def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_with_its_controls(visit, url):
+def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_with_its_controls(visit, url, held):
     page = started(visit, "16")
     page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
     page.wait_for_function("new URLSearchParams(location.search).has('id')")
     address = page.url
     page.goto(f"{url}history")
     page.locator(".history .running").wait_for()
+    held.set()
     page.get_by_role("link", name="examples on Fake pair").click()
     page.locator("#experiment", has_text="Finished").wait_for()
     assert "id=" in page.url and page.url.split("id=")[1] == address.split("id=")[1]
@@ -57,7 +59,7 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_wi
     page.get_by_role("radio", name="A file").check()
     page.locator("#run-experiment").click()
     page.locator("#experiment .refused", has_text="Choose a file").wait_for()
-    page.wait_for_timeout(1_000)
+    pause(page, 1000)
     assert page.locator("#experiment .refused").is_visible(), "nothing is drawn over the refusal"
     assert page.locator("#experiment .findings").is_visible(), "what was shown stays"
     assert "old" in page.locator("#experiment").get_attribute("class").split()
@@ -66,7 +68,7 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_wi
 def test_a_server_that_does_not_answer_is_a_sentence(visit):
     page = visit(width=390)
     page.get_by_role("link", name="Serve", exact=True).click()
-    page.wait_for_timeout(800)  # what is typed or pressed while the room opens is lost
+    pause(page, 800)  # what is typed or pressed while the room opens is lost
     page.locator("#monitor-url").get_by_role("textbox").fill("http://127.0.0.1:1")
     page.locator("#run-monitor").click()
     page.locator("#monitor-shown [role=alert]", has_text="No server").wait_for()
@@ -125,9 +127,7 @@ def test_a_long_history_begins_with_its_latest_and_hides_nothing_that_is_chosen(
 
 @pytest.mark.slow
 def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, url):
-    page = visit()
-    page.get_by_role("link", name="Best drafter").click()
-    page.locator("#run-experiment").click()
+    page = started(visit, "2048")
     page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
     page.locator("#stop-experiment:enabled").click()
     page.locator("#experiment", has_text="Stopped at").wait_for()
@@ -176,4 +176,4 @@ def pass_by(page, *names: str) -> None:
     for name in names:
         page.get_by_label(name, exact=True).focus()
         page.keyboard.press("Tab")
-    page.wait_for_timeout(500)
+    pause(page, 500)

@@ -13,6 +13,7 @@ from playground.trace import Comparison
 from playground.ui.compare.shown import Screen
 from playground.views import scripts
 from playground.views.stage import packed
+from tests.browser.conftest import pause
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
@@ -32,6 +33,12 @@ MOUNT = """([script, value]) => {
   new Function(...args, script)(document.body, window.props, watch, null);
 }"""
 
+# Presses Play, and says at once whether there are rounds to come, and what the button does then.
+PLAY = """() => {
+  const play = document.querySelector(".replay .play");
+  play.click();
+  return [document.querySelector(".tokens .round.future") !== null, play.textContent];
+}"""
 DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
 
 
@@ -327,22 +334,19 @@ def test_play_runs_to_the_end_and_a_new_run_takes_over(stage):
     comparison = fakes.comparison()
     page = stage(value_of(comparison))
     page.get_by_label("Pace, in times").select_option("4×")
-    page.locator(".replay .play").click()
-    page.wait_for_function("document.querySelector('.tokens .round.future')")
-    assert page.locator(".replay .play").inner_text().endswith("Pause")
+    assert page.evaluate(PLAY) == [True, "❚❚ Pause"]
     page.wait_for_function("!document.querySelector('.tokens .round.future')")
     page.locator(".replay .play", has_text="▶").wait_for()
     assert told(page, "seek")[-1] == {"time": float("inf"), "share": 0}, "at rest everything is shown"
 
-    page.locator(".replay .play").click()
-    page.wait_for_function("document.querySelector('.tokens .round.future')")
+    page.evaluate(PLAY)
     value = value_of(comparison)
     value["lanes"][0] = lane_until(value["lanes"][0], 1)
     value["lanes"][1] |= {"state": "waiting", "log": ""}
     page.evaluate("value => update(value)", packed(value))
     assert kept(page, 0) == 1 and page.locator(".timeline .veil").is_hidden()
     sought = len(told(page, "seek"))
-    page.wait_for_timeout(200)
+    pause(page, 200)
     assert len(told(page, "seek")) == sought, "nothing runs beside a run"
 
 
@@ -354,7 +358,7 @@ def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
     page.keyboard.press("Tab")
     assert page.locator(".tokens .round.future").count() == 0
     page.evaluate("value => update(value)", packed(value))
-    page.wait_for_timeout(150)
+    pause(page, 150)
     assert page.locator(".tokens .round.future").count() == 0, "it begins once"
 
     page = stage(value | {"replay": "loop"})
@@ -371,7 +375,7 @@ def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
     assert page.locator(".timeline .flag:visible").text_content() == f"⚑ {ahead:.2f} s ahead"
 
     still = stage(value, reduced_motion="reduce")
-    still.wait_for_timeout(150)
+    pause(still, 150)
     assert still.locator(".tokens .round.future").count() == 0
     assert still.locator(".timeline .flag:visible").count() == 1
     lanes = [lane | {"state": "stopped"} for lane in value["lanes"]]

@@ -67,7 +67,7 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     page.locator("#status", has_text="Running").wait_for()
     assert multiprocessing.active_children()
     page.close()
-    deadline = time.monotonic() + 30  # not joined: the thread that handles the run joins it, and one of two would fail
+    deadline = time.monotonic() + 120  # not joined: the thread that handles the run joins it, and one of two would fail
     while multiprocessing.active_children() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not multiprocessing.active_children()

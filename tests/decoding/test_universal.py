@@ -21,9 +21,9 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, special_ids
 from playground.lane import Request
 from playground.models.load import LoadedModel
-from tests.conftest import SENTENCES
 from tests.decoding.fakes import GREEDY, FakeModel
 from tests.decoding.real import ids_of
+from tests.fixtures import SENTENCES
 from tests.tiny import small_llama
 
 CONSTANTLY_FOUR = dict(

@@ -28,12 +28,11 @@ TEXT = (
     "தமிழில்: நம்பகமான இணைப்பு வேண்டுமெனில் TCP சிறந்தது. 👩‍🔬🙂 العربية من اليمين إلى اليسار، ثم QUIC.\n"
     "\tA-very-long-word-without-any-space-" + "x" * 120 + " ends here.\n"
 )
-GOING_ON = threading.Event()  # where it is cleared, runs stand still
-GOING_ON.set()
+GATE = threading.Event()  # where it is cleared, each lane stands still after five rounds
+GATE.set()
 PASS_S = 0.02
 DRAFT_S = 0.002
 LOOKAHEAD = 4
-GATE = threading.Event()
 
 PAIR = Pair(
     name="fake",
@@ -120,7 +119,7 @@ def comparison(tokens: int = 60, **request) -> Comparison:
 
 class Run:
     """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text; one that
-    says "noisy" has passes of unlike lengths; one that says "gate" waits at `GATE` after five rounds."""
+    says "noisy" has passes of unlike lengths."""
 
     amended = None
     markers, totals = (), None
@@ -131,15 +130,13 @@ class Run:
         self.finish, held = "stopped", sum(len(turn.text) for turn in request.earlier)
         self.reused = Reused(held, 1000 * held) if held else None
         self.prompt_ids = tuple(range(held + len(prompt)))
-        self._gate = 5 if "gate" in prompt else None
         self.rounds = self._decoded(rounds(lane, request.max_new_tokens, text, noisy="noisy" in prompt))
 
     def _decoded(self, rounds: Iterator[Round]) -> Iterator[Round]:
         for number, round_ in enumerate(rounds):
-            if number == self._gate:
+            if number == 5:
                 GATE.wait(120)
             time.sleep(round_.end_s - round_.start_s)
-            GOING_ON.wait()
             yield round_
         self.finish = "length"
 
