@@ -42,7 +42,8 @@ def test_the_file_holds_the_trace_and_what_the_stage_draws():
     assert export.from_json(embedded(text, "trace")) == comparison
     packed = embedded(text, "value")
     value = json.loads(packed["rest"])
-    assert value["replay"] and value["banner"] == "Run at 2026-01-01 00:00 on Fake CPU · bfloat16 · 2 threads."
+    assert value["replay"] and value["banner"] == "Run at 2026-01-01 00:00."
+    assert value["status"]["text"] == "Ran on Fake CPU · bfloat16 · 2 threads."
     assert packed["logs"][1] and value["ran"].endswith("2026-01-01")
     assert "Acceptance by position" in text and "<summary>Details" in text
 
