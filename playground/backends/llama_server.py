@@ -179,8 +179,12 @@ class LlamaServer(ServerBackend):
 
     def alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> Alone:
         how = {"n_predict": 1, "stream": False, "n_probs": BEST, "cache_prompt": not fresh}
-        answer = self.http.post("/completion", _body(request, list(ids)) | how)
-        known = answer.get("completion_probabilities") or [{}]
+        body = _body(request, list(ids)) | how
+        answer = self.http.post("/completion", body)
+        known = answer.get("completion_probabilities")
+        if not known:  # it ends inside a character; they are the same whichever token is drawn
+            drawn = body | {"temperature": 0, "logit_bias": [["a", 100]]}
+            known = self.http.post("/completion", drawn).get("completion_probabilities") or [{}]
         best = tuple((it["id"], it["logprob"]) for it in known[0].get("top_logprobs", ()))
         return Alone(answer["tokens"][0], answer["content"], best)
 

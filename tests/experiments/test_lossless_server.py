@@ -79,6 +79,13 @@ def test_a_server_that_seldom_drafts_is_asked_until_enough_was_drafted(checked, 
     assert only(few).law is None and "Of 1,792 sampled tokens too few were drafted" in view.findings(few)[0]
 
 
+def test_tokens_that_end_inside_a_character_are_tested_too(checked, tiny_tokenizer):
+    """llama-server reports no log-probabilities with them."""
+    server = Speculative(tiny_tokenizer)
+    server.within = 1
+    assert only(checked(server, draws=200)).law.draws >= 200
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
     result = checked(Speculative(tiny_tokenizer, fault), Speculative(tiny_tokenizer, drafts=False))
