@@ -136,8 +136,10 @@ def test_the_recorded_run_is_the_first_example_with_the_default_drafter_and_a_ra
 def test_an_opened_trace_says_where_it_was_run():
     screen = Screen()
     screen.opened(fakes.comparison(tokens=6), "a file")
-    assert " a file: " in screen.value()["banner"] and "2026-01-01 00:00 on Fake CPU" in screen.value()["banner"]
-    assert not screen.value()["replay"]
+    value = screen.value()
+    assert " a file: " in value["banner"] and "2026-01-01 00:00" in value["banner"]
+    assert "Fake CPU" in value["status"]["text"] and "Fake CPU" not in value["banner"], "said once"
+    assert not value["replay"]
 
 
 def test_rounds_that_are_amended_at_the_end_replace_those_that_were_streamed():
