@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from playground.decoding.drafters.base import Branches, NoDrafter
+from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import WIDTH, TreeDrafter
@@ -103,6 +104,15 @@ def test_a_tree_ends_where_all_its_branches_together_are_unlikely(stop_below, gr
     branches = LawBranches(lambda text: torch.tensor([0.45, 0.45, 0.05, 0.05]).log())
     TreeDrafter(branches, 6, ()).propose([0], 3, stop_below, GREEDY)
     assert branches.grown == grown
+
+
+@pytest.mark.parametrize(("stop_below", "grown"), [(0.5, 1), (0.3, 2), (0.2, 3), (0.0, 4)])
+def test_a_chain_that_goes_by_costs_ends_by_the_chance_to_get_there_as_a_tree_does(stop_below, grown):
+    """Each token has a q of 0.6; without costs none is below the threshold."""
+    for costs, levels in (((lambda tokens: 1 + tokens / 100,), grown), ((), 4)):
+        branches = LawBranches(lambda text: torch.tensor([0.6, 0.2, 0.1, 0.1]).log())
+        draft = ChainDrafter(branches, V, (), *costs).propose([0], 5, stop_below, GREEDY)
+        assert (len(branches.grown), len(draft.ids)) == (levels, levels + 1)
 
 
 @pytest.mark.parametrize(("token_costs", "kept"), [(0.0, 4), (0.07, 3), (0.18, 2), (0.35, 1), (0.7, 0)])

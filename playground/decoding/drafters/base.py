@@ -139,10 +139,10 @@ class Drafter(Protocol):
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft
-        fewer, or none. A chain ends after a token whose q is below `stop_below`, or before a token whose confidence is
-        where the drafter has a confidence head; a tree ends where the probability of the path is below it. `sampler` is
-        the request's. Draft tokens must be sampled with it and no other: only so are they independent of the target's
-        samples."""
+        fewer, or none. A tree, and a chain that goes by costs, ends where the probability of the path is below
+        `stop_below`; another chain after a token whose q is, or before a token whose confidence is where the drafter
+        has a confidence head. `sampler` is the request's. Draft tokens must be sampled with it and no other: only so
+        are they independent of the target's samples."""
 
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft, which are now committed. By default

@@ -88,8 +88,8 @@ class ChainDrafter(BranchesDrafter):
     Args:
         vocab_size: the target's.
         eos_ids: tokens after which nothing is drafted.
-        cost: returns the cost of a target pass over a number of tokens, in passes over one token; tokens that are not
-            worth it are not drafted.
+        cost: returns the cost of a target pass over a number of tokens, in passes over one token; with it a draft ends
+            by the chance to get there, as a tree does, and tokens that are not worth their verification are left out.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class ChainDrafter(BranchesDrafter):
         branches: Branches,
         vocab_size: int,
         eos_ids: Collection[int],
-        cost: Callable[[int], float] = lambda tokens: 1.0,
+        cost: Callable[[int], float] | None = None,
     ) -> None:
         super().__init__(branches, eos_ids)
-        self._vocab_size, self._cost = vocab_size, cost
+        self._vocab_size, self._priced, self._cost = vocab_size, cost is not None, cost or (lambda tokens: 1.0)
         self._costs = torch.empty(0)  # of a target pass over 0, 1, 2, … tokens
 
     def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
@@ -108,7 +108,7 @@ class ChainDrafter(BranchesDrafter):
             return None
         if len(self._costs) < k + 2:
             self._costs = torch.tensor([self._cost(tokens) for tokens in range(k + 2)])
-        return Wanted(k, 1, k, stop_below, self._costs, sampler.refused, self._ends_at)
+        return Wanted(k, 1, k, stop_below, not self._priced, self._costs, sampler.refused, self._ends_at)
 
     def _wants_all(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> bool:
         return not stop_below and sampler.only_refuses(range(len(ids), len(ids) + k))
@@ -137,7 +137,7 @@ class ChainDrafter(BranchesDrafter):
                 logits = self._branches.grow(chosen[-1].ids, [0])
             confidence = self._branches.confidence
             if confidence is not None:
-                if stop_below > 0 and float(confidence[0]) < stop_below:
+                if stop_below > 0 and self._chance(drafted) * float(confidence[0]) < stop_below:
                     break
                 confidences.append(confidence)
             text = [*ids, *(id_ for id_, *_ in drafted), *[UNREAD] * (len(chosen) - len(drafted))]
@@ -161,13 +161,20 @@ class ChainDrafter(BranchesDrafter):
 
     def _ends(self, drafted: Sequence[tuple[int, float, float]], stop_below: float) -> bool:
         """Returns whether nothing is drafted after these tokens: after an end of text; where the chance to get there is
-        below the cost of a further token; or after a q below `stop_below` if there is no confidence head."""
+        below `stop_below` or the cost of a further token; or, without costs, after a q below `stop_below` if there is
+        no confidence head."""
         if not drafted or drafted[-1][0] in self._eos_ids:
             return bool(drafted)
         n = len(drafted)
-        if math.prod(q for _, q, _ in drafted) < self._cost(n + 2) - self._cost(n + 1):
-            return True
+        if self._priced:
+            return self._chance(drafted) < max(stop_below, self._cost(n + 2) - self._cost(n + 1))
         return self._branches.confidence is None and drafted[-1][1] < stop_below
+
+    def _chance(self, drafted: Sequence[tuple[int, float, float]]) -> float:
+        """Returns the chance that all these tokens are accepted, by the drafter; 1 without costs."""
+        if not self._priced:
+            return 1.0
+        return math.prod(q if self._branches.confidence is None else confidence for _, q, confidence in drafted)
 
 
 def _read(chosen: Sequence[Chosen], confidences: Sequence[torch.Tensor]) -> list[tuple[int, float, float]]:

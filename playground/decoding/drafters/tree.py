@@ -84,7 +84,7 @@ class TreeDrafter(BranchesDrafter):
         size = self._size(k)
         if size not in self._costs:
             self._costs[size] = torch.tensor([self._cost(tokens) for tokens in range(size + 2)])
-        return Wanted(k, WIDTH, size, stop_below, self._costs[size], sampler.refused, self._ends_at)
+        return Wanted(k, WIDTH, size, stop_below, False, self._costs[size], sampler.refused, self._ends_at)
 
     def _size(self, k: int) -> int:
         """Returns the most tokens of a tree of this depth."""

@@ -176,8 +176,8 @@ class Wanted(NamedTuple):
 
     Attributes:
         depth, width, size: the most tokens in a branch, after each token, and in all.
-        stop_below: the draft ends where the probability of getting there is below it; a chain of width 1 after a token
-            whose q is.
+        stop_below: the draft ends where the probability of getting there is below it, or after a token whose q is.
+        by_last: the latter.
         cost: (size + 2,), float32, the cost of a target pass over so many tokens.
         refused: (vocabulary,) bool, tokens that are not drafted.
         ends: tokens after which nothing is drafted.
@@ -187,6 +187,7 @@ class Wanted(NamedTuple):
     width: int
     size: int
     stop_below: float
+    by_last: bool
     cost: Tensor
     refused: Tensor | None
     ends: array[int]
@@ -269,7 +270,7 @@ class NativeLayerRunner:
         refused = None if wanted.refused is None else wanted.refused.data_ptr()
         job = Draft(
             text,
-            *(wanted.depth, wanted.width, wanted.size, wanted.width == 1, wanted.stop_below),
+            *(wanted.depth, wanted.width, wanted.size, wanted.by_last, wanted.stop_below),
             *(wanted.cost.data_ptr(), refused, _at(wanted.ends), len(wanted.ends)),
             *(_at(each) for each in (*self._numbers, self._q)),
             *(self._logits.data_ptr(), self._output.data_ptr()),

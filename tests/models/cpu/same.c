@@ -29,7 +29,7 @@ static Matrix matrix(int kind, int rows, int columns) {
     for (int u = 0; u < units; u++) {
         uint8_t *p = data + (size_t)u * unit;
         for (int i = 0; i < unit; i++) p[i] = (uint8_t)(draw() >> 16);
-        for (int i = 1; i < 2 * GROUP * l.numbers; i += 2) p[i] = (uint8_t)(exponent | (p[i] & 0x80));
+        for (int i = 1; i < 2 * GROUP * (kind == BFLOAT16 ? l.columns : l.numbers); i += 2) p[i] = (uint8_t)(exponent | (p[i] & 0x80));
     }
     return (Matrix){data, numbers(rows, 0), kind, rows, columns};
 }

@@ -1,8 +1,14 @@
-/* Products of blocks by Intel's tiles (AMX): 16 rows of 32 bytes times 32 columns of weights in one instruction.
+/* Products by Intel's tiles (AMX): up to 16 rows of 64 bytes times the lines of 32 columns of weights in one instruction.
 
-   The rows of the first tile are the upper and the lower bytes of up to 8 tokens, side by side in an Input; those of the
-   second are the lines of a block of EIGHT, and what FOUR becomes. Integers are exact, and the floats are computed as
-   `tile_of_blocks` does, so the bits are the same. Bound by the six operations of a vector for a block and a token. */
+   The rows of the first tile are the parts of up to 8 tokens, side by side in an Input. A product of blocks is exact, and
+   the floats are computed as `tile_of_blocks` does, so the bits are the same; bound by the operations of a vector for a
+   block and a token. Of bfloat16 a tile holds the sums, whatever the number of tokens: bound by memory up to 16. */
+
+#define TILE_LOAD(tile, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%" tile : : "r"(from), "r"((int64_t)(step)) : "memory")
+#define TILE_STORE(tile, to) __asm__ volatile("tilestored %%" tile ", (%0,%1,1)" : : "r"(to), "r"(64L) : "memory")
+#define TILES(operation, weights, activations, sums) \
+    __asm__ volatile(operation " %%" weights ", %%" activations ", %%" sums : : : "memory")
+#define TILE_ZERO(tile) __asm__ volatile("tilezero %%" tile : : : "memory")
 
 typedef struct {
     uint8_t palette, start, zero[14];
@@ -10,16 +16,23 @@ typedef struct {
     uint8_t rows[16];
 } TileConfig;
 
-/* Of a pass over n tokens. Tiles 0 and 1 are sums, 2 and 3 activations, 4 weights. */
-static void begin_amx(const Input *in, int n) {
-    if (!in->amx || n == 1) return;
-    uint8_t rows = (uint8_t)(n > 4 ? 16 : n > 2 ? 8 : 4);
-    TileConfig config = {1, 0, {0}, {64, 64, 32, 32, 64}, {rows, rows, rows, rows, 8}};
+/* Whether tiles multiply n tokens. Of activations of 8 bits AVX-512 is as fast, or faster. */
+static int has_tiles(const Input *in, int kind, int wide, int n) {
+    return in->amx && (kind == BFLOAT16 || (wide && n > 1 && (kind == FOUR || kind == EIGHT)));
+}
+
+/* Of a pass over n tokens. Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. */
+static void begin_amx(const Input *in, int kind, int wide, int n) {
+    if (!has_tiles(in, kind, wide, n)) return;
+    int halves = kind == BFLOAT16, tokens = n > 4 ? 8 : n > 2 ? 4 : 2;
+    uint8_t rows = (uint8_t)(2 * tokens), lines = halves ? 16 : 8;
+    uint16_t bytes = halves ? 64 : 32;
+    TileConfig config = {1, 0, {0}, {64, 64, 64, 64, bytes, bytes, 64, 64}, {rows, rows, rows, rows, rows, rows, lines, lines}};
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
-static void end_amx(const Input *in, int n) {
-    if (in->amx && n > 1) __asm__ volatile("tilerelease");
+static void end_amx(const Input *in, int kind, int wide, int n) {
+    if (has_tiles(in, kind, wide, n)) __asm__ volatile("tilerelease");
 }
 
 /* The block `b` at distance: its lines are written two blocks before tiles read them, and its sums five before vectors
@@ -49,15 +62,16 @@ INLINE void amx_of_blocks(int n, int kind, const uint8_t *w, const Input *in, in
         if (b >= 0 && b < blocks) {
             const uint8_t *quads = kind == FOUR ? lines[b % RING] : w + (int64_t)b * bytes + 32;
             const int8_t *a = in->high_low + (first + b * slots) * 2 * BLOCK;
-            __asm__ volatile("tileloadd (%0,%1,1), %%tmm4" : : "r"(quads), "r"(64L) : "memory");
-            __asm__ volatile("tileloadd (%0,%1,1), %%tmm2" : : "r"(a), "r"(32L) : "memory");
-            __asm__ volatile("tilezero %%tmm0\n\ttdpbsud %%tmm4, %%tmm2, %%tmm0" : : : "memory");
-            __asm__ volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(sums[b % RING][0]), "r"(64L) : "memory");
+            TILE_LOAD("tmm6", quads, 64);
+            TILE_LOAD("tmm4", a, 32);
+            TILE_ZERO("tmm0");
+            TILES("tdpbsud", "tmm6", "tmm4", "tmm0");
+            TILE_STORE("tmm0", sums[b % RING][0]);
             if (n > SLOTS) {
-                a += (int64_t)blocks * SLOTS * 2 * BLOCK;
-                __asm__ volatile("tileloadd (%0,%1,1), %%tmm3" : : "r"(a), "r"(32L) : "memory");
-                __asm__ volatile("tilezero %%tmm1\n\ttdpbsud %%tmm4, %%tmm3, %%tmm1" : : : "memory");
-                __asm__ volatile("tilestored %%tmm1, (%0,%1,1)" : : "r"(sums[b % RING][SLOTS]), "r"(64L) : "memory");
+                TILE_LOAD("tmm5", a + (int64_t)blocks * SLOTS * 2 * BLOCK, 32);
+                TILE_ZERO("tmm1");
+                TILES("tdpbsud", "tmm6", "tmm5", "tmm1");
+                TILE_STORE("tmm1", sums[b % RING][SLOTS]);
             }
         }
         b = i - SUMS;
@@ -79,8 +93,67 @@ INLINE void amx_of_blocks(int n, int kind, const uint8_t *w, const Input *in, in
     UNROLL for (int t = 0; t < n; t++) store(out + t * stride, sum[t]);
 }
 
-/* As `tile`, of FOUR and EIGHT and for two tokens and more, of 16 bits: of 8, AVX-512 is as fast. Tokens that are not there are
-   computed too, from what lies there. */
+/* Splits values of a token in two bfloat16 each: the first takes 8 of 24 bits, the second rounds what is left. */
+OUTLINE void put_halves(const Input *in, int token, int column, const float *x, int count) {
+    int64_t slots = in->slots, block = first_of(in, token, (int)units_of(BFLOAT16, in->columns)) + column / BLOCK * slots;
+    uint16_t *to = in->halves + block * 2 * BLOCK;
+    for (int i = 0; i < count; i += BLOCK, to += slots * 2 * BLOCK) {
+        float padded[BLOCK] = {0};
+        const float *from = count - i < BLOCK ? memcpy(padded, x + i, 4 * (size_t)(count - i)) : x + i;
+        for (int j = 0; j < BLOCK; j += LANES) {
+            vf v = load(from + j);
+            vi high = (vi)v & ~0xffff, low = (vi)(v - (vf)high) + 0x8000;
+            vh upper = __builtin_convertvector(high >> 16, vh), lower = __builtin_convertvector(low >> 16, vh);
+            memcpy(to + j, &upper, sizeof upper);
+            memcpy(to + BLOCK + j, &lower, sizeof lower);
+        }
+    }
+}
+
+/* `count` groups, 1 or 2, so that each tile of activations is read for 32 rows of weights. Tiles 0 and 1 are the sums of
+   the first group, 2 and 3 those of the second. The instruction has an order of its own, the same for each row of a
+   tile. */
+OUTLINE void amx_of_halves(int n, int count, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
+    _Alignas(64) float sums[4][2 * SLOTS][GROUP];
+    const int units = (int)units_of(BFLOAT16, in->columns), bytes = (int)unit_bytes(BFLOAT16), more = n > SLOTS, two = count > 1;
+    const int64_t step = in->slots * 2 * BLOCK;
+    const uint8_t *other = w + units * bytes;
+    const uint16_t *a = in->halves + 2 * BLOCK * first_of(in, token, units), *second = a + units * step;
+    TILE_ZERO("tmm0");
+    TILE_ZERO("tmm1");
+    TILE_ZERO("tmm2");
+    TILE_ZERO("tmm3");
+    for (int u = 0; u < units; u++, w += bytes, other += bytes, a += step, second += step) {
+        for (int line = 0; line < bytes && !token; line += 64) {
+            __builtin_prefetch(w + AHEAD + line);
+            if (two) __builtin_prefetch(other + AHEAD + line);
+        }
+        TILE_LOAD("tmm6", w, 64);
+        TILE_LOAD("tmm4", a, 64);
+        TILES("tdpbf16ps", "tmm6", "tmm4", "tmm0");
+        if (two) {
+            TILE_LOAD("tmm7", other, 64);
+            TILES("tdpbf16ps", "tmm7", "tmm4", "tmm2");
+        }
+        if (more) {
+            TILE_LOAD("tmm5", second, 64);
+            TILES("tdpbf16ps", "tmm6", "tmm5", "tmm1");
+            if (two) TILES("tdpbf16ps", "tmm7", "tmm5", "tmm3");
+        }
+    }
+    TILE_STORE("tmm0", sums[0]);
+    TILE_STORE("tmm1", sums[1]);
+    TILE_STORE("tmm2", sums[2]);
+    TILE_STORE("tmm3", sums[3]);
+    for (int g = 0; g < count; g++)
+        for (int t = 0; t < n; t++) {
+            const float(*halves)[GROUP] = (const float(*)[GROUP])sums[2 * g + t / SLOTS] + t % SLOTS * 2;
+            store(out + t * stride + GROUP * g, load(halves[0]) + load(halves[1]));
+        }
+}
+
+/* As `tile_of_group`, of the kinds of blocks that `has_tiles` names. Tokens that are not there are computed too, from what
+   lies there. */
 static int tile_with_amx(int kind, const uint8_t *w, const Input *in, int token, int n, float *out, int64_t stride) {
 #define OF_KIND(most) \
     if (kind == FOUR) amx_of_blocks(most, FOUR, w, in, token, out, stride); \

@@ -22,7 +22,11 @@ from playground.models.fetch.files import cache_folder, replacing
 FOLDER = Path(__file__).parent
 # Without -ffast-math and fused only where the source says so: a result has the same bits everywhere.
 FLAGS = ["-Os", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-g0", "-Wno-psabi"]
-FLAGS += ["-fno-asynchronous-unwind-tables", "-fno-stack-protector"]  # smaller, as without what the source does itself
+FLAGS += [
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-fno-stack-protector",
+]  # smaller, as is not to unroll
 FLAGS += ["-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-unroll-loops"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]

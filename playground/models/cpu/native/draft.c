@@ -92,7 +92,7 @@ static void keep_outputs(void *job, int thread, int begin, int end) {
         const float *x = d->work.x + (int64_t)(s->tokens - s->keep + t) * width;
         rms_norm(x, m->norm, row, width, m->epsilon);
         put(&d->work.normed, m->logits.kind, m->wide, t, 0, row, width);
-        if (d->drafter->added.kind >= BFLOAT16) put(&d->work.normed, BFLOAT16, m->wide, t, 0, row, width);
+        if (d->drafter->added.kind >= BFLOAT16) put(&d->work.normed, d->drafter->added.kind, m->wide, t, 0, row, width);
         memcpy(s->output + (int64_t)t * width, d->drafter->norm_output ? row : x, 4 * (size_t)width);
         float *logits = s->logits + (int64_t)t * s->stride;
         for (int i = m->vocabulary + d->drafter->added.rows; i < s->stride; i++) logits[i] = -INFINITY;
@@ -205,7 +205,7 @@ COLD int grow(Drafting *d, int depth) {
         Node *node = d->node + d->best[b];
         if (d->best[b] < first || is_end(f, node->id)) continue;
         int row = (d->best[b] - first) / f->width;
-        sum += f->chain ? node->q : node->chance;
+        sum += f->by_last ? node->q : node->chance;
         node->entry = d->fed + n;
         d->parents[node->entry] = node->parent < 0 ? -1 : d->node[node->parent].entry;
         memcpy(d->hidden + (int64_t)n * width, d->step.output + (int64_t)row * width, 4 * (size_t)width);
@@ -268,7 +268,7 @@ COLD void step(const Drafter *drafter, const Cache *cache, const Step *step, int
 /* Copies rows of a matrix behind those of another of its kind, which has room; the other's `rows` count them already. */
 COLD void take_rows(const Matrix *from, const int32_t *rows, int count, const Matrix *to) {
     Layout l = LAYOUTS[from->kind];
-    int units = from->columns / l.columns, counts[] = {l.numbers, l.bytes, l.lines}, sizes[] = {2, 1, 4};
+    int units = (int)units_of(from->kind, from->columns), counts[] = {l.numbers, l.bytes, l.lines}, sizes[] = {2, 1, 4};
     int64_t group = units * unit_bytes(from->kind);
     for (int i = 0; i < count; i++) {
         int row = rows[i], at = to->rows - count + i;

@@ -2,7 +2,8 @@
 
    A result for a token never depends on the other tokens of the pass, on the number of threads or on the instruction
    set, to the bit: integer sums are exact, and every sum of floats has one fixed order. So nothing here may be compiled
-   with -ffast-math, and a product and a sum are fused only where `fused` says so. */
+   with -ffast-math, and a product and a sum are fused only where `fused` says so. With AMX, weights in bfloat16 alone
+   are multiplied in another way than elsewhere, at every width. */
 #pragma once
 #include <stdint.h>
 
@@ -19,16 +20,21 @@
    SIX_K: of 256 columns d, and a number that is not used; of each 16 columns a byte s; then of each 32 columns 4 lines
           as those of FOUR, and two whose bits 2 (u % 4) and on are the upper two of q: the first of u from 0 to 3, the
           second of 4 to 7. A weight is d s (q - 32).
-   BFLOAT16, FLOAT16: of each column the weight. */
+   BFLOAT16: of 32 columns, the last ones padded with zeros, 16 lines, with columns 2 u and 2 u + 1 of each row in the
+   u-th.
+   FLOAT16: of each column the weight. */
 enum { FOUR, FIVE, EIGHT, FOUR_K, FIVE_K, SIX_K, BFLOAT16, FLOAT16 };
 enum { GROUP = 16, BLOCK = 32 };
 typedef struct {
     int columns, numbers, bytes, lines;
 } Layout;
 static const Layout LAYOUTS[] = {{32, 2, 0, 4},  {32, 2, 0, 5},   {32, 1, 0, 8}, {256, 2, 16, 32},
-                                 {256, 2, 16, 40}, {256, 2, 16, 48}, {1, 1, 0, 0}, {1, 1, 0, 0}};
+                                 {256, 2, 16, 40}, {256, 2, 16, 48}, {32, 0, 0, 16}, {1, 1, 0, 0}};
 static inline int64_t unit_bytes(int kind) {
     return GROUP * (2 * LAYOUTS[kind].numbers + LAYOUTS[kind].bytes + 4 * LAYOUTS[kind].lines);
+}
+static inline int64_t units_of(int kind, int columns) {
+    return (columns + LAYOUTS[kind].columns - 1) / LAYOUTS[kind].columns;
 }
 
 typedef struct {
@@ -108,7 +114,7 @@ typedef struct {
     Step text;               /* one output is kept */
     int32_t depth, width;    /* the most tokens in a branch, and after each token */
     int32_t size;            /* the most tokens */
-    int32_t chain;           /* 1: ends after a token whose q is below `stop_below`; 0: when all branches together are */
+    int32_t by_last;         /* 1: ends after a token whose q is below `stop_below`; 0: when all branches together are */
     float stop_below;
     const float *cost;       /* (size + 2,), of a pass of the target over so many tokens */
     const uint8_t *refused;  /* (vocabulary,): 1 is not drafted; or NULL */

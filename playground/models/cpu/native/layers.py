@@ -11,6 +11,7 @@ from collections import Counter
 from ctypes import byref
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from playground.models.cpu.native.blocks import BLOCK, COLUMNS, GROUP, KINDS, Parts, by_groups, pack, parts_of
@@ -56,9 +57,9 @@ class NativeLinear(nn.Module):
         unpacked at every call."""
         if self._matrix is not None:
             return self._matrix
-        dtype = {BFLOAT16: torch.bfloat16, FLOAT16: torch.half}[self.kind]
-        rows = self.groups.view(dtype).unflatten(1, (self.in_features, GROUP)).transpose(1, 2).flatten(0, 1)
-        return rows[: self.out_features].float()
+        dtype, beside = {BFLOAT16: (torch.bfloat16, 2), FLOAT16: (torch.half, 1)}[self.kind]
+        rows = self.groups.view(dtype).unflatten(1, (-1, GROUP, beside)).transpose(1, 2).flatten(2).flatten(0, 1)
+        return rows[: self.out_features, : self.in_features].float()
 
     @property
     def matrix(self) -> Matrix:
@@ -135,8 +136,11 @@ def of_linear(linear: nn.Linear, matrix: Tensor | None = None, head: bool = Fals
     rows, columns = weight.shape
     if head and columns % BLOCK == 0 and (found := blocks_of(weight)):
         return of_eight_bits(*found, bias, matrix)
-    kind, dtype = (BFLOAT16, torch.bfloat16) if weight.dtype == torch.bfloat16 else (FLOAT16, torch.float16)
-    groups = by_groups(weight.to(dtype)).transpose(1, 2).contiguous().view(torch.uint8)
+    kind, beside = FLOAT16, 1
+    if weight.dtype == torch.bfloat16:
+        kind, beside, weight = BFLOAT16, 2, F.pad(weight, (0, -columns % BLOCK))
+    stored = by_groups(weight if beside == 2 else weight.half()).unflatten(2, (-1, beside))
+    groups = stored.transpose(1, 2).contiguous().view(torch.uint8)
     return NativeLinear(kind, groups.flatten(1), rows, columns, bias, matrix)
 
 

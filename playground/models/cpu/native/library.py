@@ -90,7 +90,7 @@ class Step(Structure):
 class Draft(Structure):
     _fields_ = [
         ("text", Step),
-        *((name, c_int32) for name in ("depth", "width", "size", "chain")),
+        *((name, c_int32) for name in ("depth", "width", "size", "by_last")),
         ("stop_below", c_float),
         *((name, c_void_p) for name in ("cost", "refused", "ends")),
         ("ending", c_int32),

@@ -104,10 +104,10 @@ def _parts(layer: nn.Module) -> list[Any]:
 
 def _shape(parts: Sequence[Any]) -> tuple[int, int] | None:
     """Returns the shape of a layer's matrix; None if the engine does not multiply it, as of more than two formats, or
-    of blocks and 16 bits, whose inputs differ."""
+    of two whose inputs differ, which only those of blocks share."""
     if not all(isinstance(each, NativeLinear) for each in parts) or len(parts) > 2:
         return None
-    if len({each.in_blocks for each in parts}) > 1:
+    if len({each.in_blocks or each.kind for each in parts}) > 1:
         return None
     return sum(each.out_features for each in parts), parts[0].in_features
 

@@ -136,18 +136,18 @@ static void gate_and_up(void *job, int thread, int begin, int end) {
     const Layer *l = w->layer;
     int n = w->tokens, wide = w->model->wide;
     (void)thread;
-    begin_amx(&w->normed, n);
+    begin_amx(&w->normed, l->gate_up.kind, wide, n);
     for (int f = begin; f < end; f++)
         for (int token = 0, done = 0; token < n; token += done) {
             float rows[WIDEST][2 * BLOCK];
-            for (int k = 0; k < 4; k++)
-                done = tile(&l->gate_up, wide, 4 * f + k, &w->normed, token, n - token, rows[0] + GROUP * k, 2 * BLOCK);
+            for (int k = 0; k < 4; k += 2)
+                done = tile(&l->gate_up, wide, 4 * f + k, 2, &w->normed, token, n - token, rows[0] + GROUP * k, 2 * BLOCK);
             for (int t = 0; t < done; t++) {
                 gate(rows[t], rows[t] + BLOCK);
                 put(&w->gated, l->down.kind, wide, token + t, f * BLOCK, rows[t], BLOCK);
             }
         }
-    end_amx(&w->normed, n);
+    end_amx(&w->normed, l->gate_up.kind, wide, n);
 }
 
 /* One decoder layer over w->x, in place. `keys`, `values`: the layer's entries. */

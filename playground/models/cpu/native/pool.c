@@ -160,7 +160,7 @@ static Has has(void) {
     it.amx = 0;
 #ifdef __linux__
     enum { TILE_DATA = 18, ASK = 0x1023 }; /* asm/prctl.h: ARCH_REQ_XCOMP_PERM */
-    if (it.avx512 && (saved >> 17 & 3) == 3 && (d7 >> 24 & 3) == 3) it.amx = !syscall(SYS_arch_prctl, ASK, TILE_DATA);
+    if (it.avx512 && (saved >> 17 & 3) == 3 && (d7 >> 22 & 13) == 13) it.amx = !syscall(SYS_arch_prctl, ASK, TILE_DATA);
 #endif
     return it;
 }

@@ -13,12 +13,13 @@ enum { SLOTS = 8, WIDEST = 16 }; /* the most tokens of an input side by side, an
    bytes, one of 8 bits scale low. */
 typedef struct {
     float *x;           /* (tokens / slots, columns, slots) */
+    uint16_t *halves;   /* (tokens / slots, blocks, slots, 2, 32), in the same memory: two bfloat16 whose sum a value is */
     int8_t *high_low;   /* (tokens / slots, blocks, slots, 2, 32) */
     float *scale, *sum; /* (tokens / slots, blocks, slots); the sum is that of a block's values */
     int32_t *whole;     /* 128 times the sum of a block's integers */
     int32_t *first;     /* 32 times the sum of the first 16 */
     int columns, slots;
-    int amx;            /* 1: products may use AMX (amx.c) */
+    int amx;            /* 1: products use AMX (amx.c) */
 } Input;
 
 INLINE void *carve(uint8_t **scratch, int64_t bytes) {
@@ -34,7 +35,8 @@ static Input new_input(uint8_t **scratch, int64_t tokens, int columns) {
     Input in = {.columns = columns, .slots = tokens < SLOTS ? (int)tokens : SLOTS, .amx = may_use_amx};
     if (in.slots < 1) in.slots = 1;
     int64_t padded = (tokens + in.slots - 1) / in.slots * in.slots, blocks = padded * ((columns + BLOCK - 1) / BLOCK);
-    in.x = carve(scratch, padded * columns * 4);
+    in.x = carve(scratch, blocks * BLOCK * 4);
+    in.halves = (uint16_t *)in.x;
     in.high_low = carve(scratch, blocks * 2 * BLOCK);
     in.scale = carve(scratch, blocks * 4);
     in.sum = carve(scratch, blocks * 4);
@@ -79,9 +81,21 @@ OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) 
     in->sum[block] = in->scale[block] * (float)whole;
 }
 
+#if LANES == 16
+#include "amx.c"
+#else
+static void put_halves(const Input *in, int token, int column, const float *x, int count) { (void)in, (void)token, (void)column, (void)x, (void)count; }
+static void begin_amx(const Input *in, int kind, int wide, int n) { (void)in, (void)kind, (void)wide, (void)n; }
+static void end_amx(const Input *in, int kind, int wide, int n) { begin_amx(in, kind, wide, n); }
+#endif
+
 /* Hands `count` values of a token, from a column on, to a product with a matrix of this kind. */
 OUTLINE void put(const Input *in, int kind, int wide, int token, int column, const float *x, int count) {
     int64_t slots = in->slots;
+    if (kind == BFLOAT16 && in->amx) {
+        put_halves(in, token, column, x, count);
+        return;
+    }
     if (kind >= BFLOAT16) {
         float *to = in->x + first_of(in, token, in->columns) + column * slots;
         for (int i = 0; i < count; i++) to[i * slots] = x[i];
@@ -213,17 +227,16 @@ INLINE void tile_of_others(int n, int kind, const int wide, const uint8_t *w, co
 INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
     const int columns = in->columns, slots = in->slots, once = 4 * n > LANES ? 2 : 4;
     for (int part = 0; part < PARTS; part++) {
-        const uint16_t *p = (const uint16_t *)w + LANES * part;
+        const uint8_t *p = w + (kind == BFLOAT16 ? 4 : 2) * LANES * part;
         const float *x = in->x + first_of(in, token, columns);
         vf sum[4][TILE];
         for (int first = 0; first < 4; first += once) {
             UNROLL for (int k = 0; k < once; k++) UNROLL for (int t = 0; t < n; t++) sum[first + k][t] = all(0);
             for (int c = first; c < columns; c += 4) {
-                __builtin_prefetch((const uint8_t *)(p + (int64_t)c * GROUP) + AHEAD);
+                __builtin_prefetch(p + (int64_t)c * GROUP * 2 + AHEAD);
                 UNROLL for (int k = 0; k < once; k++) {
                     if (c + k >= columns) break;
-                    const uint16_t *at = p + (int64_t)(c + k) * GROUP;
-                    vf weight = kind == BFLOAT16 ? from_bfloat16(at) : from_half((const uint8_t *)at);
+                    vf weight = kind == BFLOAT16 ? of_pair(p + (int64_t)(c + k) / 2 * GROUP * 4, k % 2) : from_half(p + (int64_t)(c + k) * GROUP * 2);
                     UNROLL for (int t = 0; t < n; t++)
                         sum[first + k][t] = fused(weight, all(x[(int64_t)(c + k) * slots + t]), sum[first + k][t]);
                 }
@@ -244,26 +257,18 @@ INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, i
     default: function(TILE, __VA_ARGS__); return TILE; \
     }
 
-#if LANES == 16
-#include "amx.c"
-#else
-static void begin_amx(const Input *in, int n) { (void)in, (void)n; }
-static void end_amx(const Input *in, int n) { (void)in, (void)n; }
-#endif
-
-/* Multiplies one group of rows with the next tokens, `n` of them at most; returns with how many. `out`: (WIDEST, stride). */
-OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int token, int n, float *out, int64_t stride) {
-    const uint8_t *w = m->data + (int64_t)group * m->columns / LAYOUTS[m->kind].columns * unit_bytes(m->kind);
+/* As `tile`, of one group. `w`: its weights. */
+static int tile_of_group(const Matrix *m, int wide, const uint8_t *w, const Input *in, int token, int n, float *out, int64_t stride) {
     int side_by_side = in->slots - token % in->slots;
+#if LANES == 16
+    if (has_tiles(in, m->kind, wide, n)) return tile_with_amx(m->kind, w, in, token, n, out, stride);
+#endif
     if (m->kind >= BFLOAT16) {
         if (LANES == 16 && n > TILE) n = 4; /* of many tokens, those whose values stay in the L1 cache */
         if (n > side_by_side) n = side_by_side;
         if (m->kind == BFLOAT16) OF_TOKENS(tile_of_halves, BFLOAT16, w, in, token, out, stride)
         OF_TOKENS(tile_of_halves, FLOAT16, w, in, token, out, stride)
     }
-#if LANES == 16
-    if (in->amx && wide && n > 1 && (m->kind == FOUR || m->kind == EIGHT)) return tile_with_amx(m->kind, w, in, token, n, out, stride);
-#endif
     if (n > side_by_side) n = side_by_side;
     if (m->kind == FOUR) OF_TOKENS(tile_of_blocks, FOUR, wide, w, in, token, out, stride)
     if (m->kind == EIGHT) OF_TOKENS(tile_of_blocks, EIGHT, wide, w, in, token, out, stride)
@@ -277,6 +282,23 @@ OUTLINE int tile(const Matrix *m, int wide, int group, const Input *in, int toke
     }
     tile_of_others(TILE, m->kind, wide, w, in, token, out, stride);
     return TILE;
+}
+
+/* Multiplies `count` groups of rows, 1 or 2, with the next tokens, `n` of them at most; returns with how many. `out`:
+   (WIDEST, stride). */
+OUTLINE int tile(const Matrix *m, int wide, int group, int count, const Input *in, int token, int n, float *out, int64_t stride) {
+    int64_t bytes = units_of(m->kind, m->columns) * unit_bytes(m->kind);
+    const uint8_t *w = m->data + group * bytes;
+#if LANES == 16
+    if (m->kind == BFLOAT16 && in->amx) {
+        if (n > WIDEST) n = WIDEST;
+        amx_of_halves(n, count, w, in, token, out, stride);
+        return n;
+    }
+#endif
+    int done = tile_of_group(m, wide, w, in, token, n, out, stride);
+    if (count > 1) tile_of_group(m, wide, w + bytes, in, token, n, out + GROUP, stride);
+    return done;
 }
 
 typedef struct {
@@ -306,19 +328,20 @@ static void multiply_groups(void *job, int thread, int begin, int end) {
     const Multiplying *p = job;
     const Matrix *m = p->matrix;
     (void)thread;
-    begin_amx(p->in, p->n);
-    for (int group = begin; group < end; group++) {
-        int first = group * GROUP, rows = m->rows - first < GROUP ? m->rows - first : GROUP;
+    begin_amx(p->in, m->kind, p->wide, p->n);
+    for (int group = begin; group < end; group += 2) {
+        int first = group * GROUP, rows = m->rows - first, count = end - group < 2 ? 1 : 2;
         for (int token = 0, done; token < p->n; token += done) {
-            float sums[WIDEST][GROUP];
-            done = tile(m, p->wide, group, p->in, token, p->n - token, sums[0], GROUP);
-            for (int t = 0; t < done; t++) {
-                float *to = p->out + (token + t) * p->stride + first;
-                take_sums(to, sums[t], m->bias ? m->bias + first : NULL, rows, p->add);
-            }
+            float sums[WIDEST][2 * GROUP];
+            done = tile(m, p->wide, group, count, p->in, token, p->n - token, sums[0], 2 * GROUP);
+            for (int t = 0; t < done; t++)
+                for (int i = 0; i < count * GROUP; i += GROUP) {
+                    float *to = p->out + (token + t) * p->stride + first + i;
+                    take_sums(to, sums[t] + i, m->bias ? m->bias + first + i : NULL, rows - i < GROUP ? rows - i : GROUP, p->add);
+                }
         }
     }
-    end_amx(p->in, p->n);
+    end_amx(p->in, m->kind, p->wide, p->n);
 }
 
 /* A phase, by groups of rows: the whole product of n tokens. */

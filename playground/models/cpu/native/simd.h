@@ -50,6 +50,11 @@ INLINE vf from_bfloat16(const uint16_t *p) {
     memcpy(&v, p, sizeof v);
     return (vf)(__builtin_convertvector(v, vi) << 16);
 }
+INLINE vf of_pair(const uint8_t *p, int second) { /* one of two bfloat16 in each lane */
+    vi pair;
+    memcpy(&pair, p, sizeof pair);
+    return (vf)(second ? pair & ~0xffff : pair << 16);
+}
 INLINE vf from_bytes(const uint8_t *p) {
     int8_t v __attribute__((vector_size(LANES)));
     memcpy(&v, p, sizeof v);
