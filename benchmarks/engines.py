@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from playground import metrics
 from playground.backends.base import Backend
-from playground.backends.connect import server_lanes
-from playground.backends.kinds import programs
+from playground.backends.connect import programs, server_lanes
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair
 from playground.commands.progress_bar import progress_bar

@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from playground import __version__, commands
-from playground.backends.kinds import KINDS as SERVERS
+from playground.backends.connect import KINDS as SERVERS
 from playground.drafting_methods import ALL
 from playground.experiments.kinds import KINDS
 from playground.presets import BESIDE, load_pairs

@@ -70,7 +70,7 @@ def lane_of(
 
 
 class ServerBackend(ABC):
-    """Runs lanes on one server. Runs may overlap. A kind of server is a subclass in `kinds.KINDS`;
+    """Runs lanes on one server. Runs may overlap. A kind of server is a subclass in `connect.KINDS`;
     docs/add-a-backend.md shows how to add one.
 
     Attributes:

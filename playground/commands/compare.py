@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from playground.backends.connect import Servers
-from playground.backends.kinds import programs
+from playground.backends.connect import Servers, programs
 from playground.commands.arguments import (
     PRESETS_OWN,
     add_models,

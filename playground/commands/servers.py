@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
-from playground.backends.kinds import KINDS, either, programs
+from playground.backends.connect import KINDS, either, programs
 from playground.backends.launch import HOST, STANDARD, Launch, Running, free_port
 from playground.backends.restarted import Restarted
 from playground.backends.server import UNREPORTED, lane_of

@@ -23,8 +23,7 @@ from playground.experiments.questions import Question
 from playground.experiments.race import Race
 from playground.lane import Lane, Request, label
 from playground.metrics import Timed
-from playground.ranked import ratio
-from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of
+from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of, ratio
 from playground.trace import Comparison, Environment, Trace
 
 
@@ -314,7 +313,7 @@ def row(
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
     """Summarises every lane over each category and over all prompts, in the order of appearance, the standard lane
-    first. The intervals of a category hold simultaneously for all its lanes, like those of `ranked.rank`."""
+    first. The intervals of a category hold simultaneously for all its lanes, like those of `results.rank`."""
     of: dict[str, list[Row]] = {}
     for row in rows:
         of.setdefault(f"{ALL} (category)" if row.category == ALL else row.category, []).append(row)

@@ -31,10 +31,13 @@ from playground.results.suite import (
     Failure,
     Interval,
     QuestionResult,
+    Ranked,
     Row,
     SuiteResult,
     Summary,
     names_of,
+    rank,
+    ratio,
 )
 
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult

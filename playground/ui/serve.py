@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 from gradio.events import Dependency
 
+from playground.backends.connect import programs
 from playground.backends.http import KEY
-from playground.backends.kinds import programs
 from playground.backends.launch import Running
 from playground.backends.llama_server import LOOKUPS, start_llama
 from playground.errors import PlaygroundError, Stopped

@@ -12,8 +12,7 @@ from plotly.subplots import make_subplots
 
 from playground.format import count, ratio
 from playground.lane import AXES, label
-from playground.ranked import rank
-from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult, names_of
+from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult, names_of, rank
 from playground.views import charts
 from playground.views.charts import ASSISTED, OTHERS
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from playground import ranked
+from playground import results
 from playground.format import UNKNOWN, count, milliseconds, number, percent, ratio, seconds
 from playground.lane import LOCAL, Lane, label
-from playground.ranked import Ranked
-from playground.results import STANDARD, Row, SuiteResult, Summary, names_of
+from playground.results import STANDARD, Ranked, Row, SuiteResult, Summary, names_of
 from playground.views import engines
 from playground.views.engines import Settings
 from playground.views.table import Table
@@ -73,7 +72,7 @@ def drafts(result: SuiteResult) -> bool:
 
 def ranking(result: SuiteResult) -> list[Ranked]:
     """Return the lanes of a suite, the fastest first; none where no prompt could be run."""
-    return ranked.rank(result.rows) if result.rows else []
+    return results.rank(result.rows) if result.rows else []
 
 
 def verdicts(result: SuiteResult) -> dict[str, str]:

@@ -8,8 +8,7 @@ from typing import Any
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, ratio
 from playground.lane import LOCAL, Lane, label
-from playground.ranked import Ranked
-from playground.results import STANDARD, Recommendation, names_of
+from playground.results import STANDARD, Ranked, Recommendation, names_of
 from playground.views import charts_suite, compared, ranking, report, suite
 from playground.views import table as spreadsheet
 from playground.views.engines import Settings

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import playground_servers
-from playground.backends import kinds
-from playground.backends.connect import connect
-from playground.backends.kinds import KINDS
+from playground.backends import connect as kinds
+from playground.backends.connect import KINDS, connect
 from playground.backends.openai import OpenAiServer
 from playground.backends.server import ServerBackend
 from playground.commands import main

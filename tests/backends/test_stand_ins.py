@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks import engines
 from playground import export, metrics
-from playground.backends.connect import Servers, connect
-from playground.backends.kinds import counts_of
+from playground.backends.connect import Servers, connect, counts_of
 from playground.backends.openai import BEYOND
 from playground.backends.server import CACHED
 from playground.errors import PlaygroundError

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from playground.errors import PlaygroundError
-from playground.models.networks.native_mtp import NativeLayers
+from playground.models.networks.mtp import NativeLayers
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import custom_pair
 from tests.decoding import real

@@ -20,8 +20,7 @@ from playground.experiments.questions import Question
 from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.ranked import rank
-from playground.results import STANDARD, Row
+from playground.results import STANDARD, Row, rank
 from playground.trace import Environment
 from playground.views import recommend as view
 from playground.views import report

@@ -19,8 +19,7 @@ from playground.experiments.suite import summarise
 from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.ranked import ratio
-from playground.results import STANDARD, Failure, Row
+from playground.results import STANDARD, Failure, Row, ratio
 from playground.theory.forecast import hardware
 from playground.views import forecast, report
 from playground.views.suite import by_category, by_prompt, findings, setting

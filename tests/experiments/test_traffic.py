@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from playground import metrics, ranked, results
+from playground import metrics, results
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.errors import PlaygroundError
@@ -135,7 +135,7 @@ def test_an_interval_draws_the_turns_of_one_conversation_together(found):
             yield replace(base, question=question, conversation=at, runs_s=(1.0 + question / 50,), runs_tokens=(8,))
             yield replace(other, question=question, conversation=at, runs_s=(0.5 + question**2 / 99,), runs_tokens=(8,))
 
-    alone, two, ten = (ranked.ratio(list(rows(n)), "ngram 5") for n in (0, 2, 10))
+    alone, two, ten = (results.ratio(list(rows(n)), "ngram 5") for n in (0, 2, 10))
     assert two.interval is None and alone.interval == ten.interval is not None
     assert two.speedup == alone.speedup == ten.speedup
     numbers = {row.question: row.conversation for row in found.suite.rows}
@@ -143,7 +143,7 @@ def test_an_interval_draws_the_turns_of_one_conversation_together(found):
 
 
 def test_without_texts_nothing_that_was_asked_is_in_the_result(found):
-    left = traffic_result(found.suite, {}, 3, 2, ["log, line 2: Tool 1, secret,"], texts=False)
+    left = traffic_result(found.suite, 3, 2, ["log, line 2: Tool 1, secret,"], texts=False)
     saved = json.dumps(results.to_json(left))
     assert "waves" in json.dumps(results.to_json(found)) and "waves" not in saved and "secret" not in saved
     assert left.skipped == ("log, line 2",) and left.speedup == found.speedup

@@ -13,7 +13,7 @@ from transformers import BitsAndBytesConfig
 from playground.errors import PlaygroundError
 from playground.models import load, quantised
 from playground.models.device import resolve_dtype
-from playground.models.networks.native_mtp import load_native
+from playground.models.networks.mtp import load_native
 from playground.models.quantised import precision
 from playground.models.sizing import weights_bytes
 from playground.models.store import ModelStore

@@ -9,8 +9,7 @@ import numpy as np
 
 from playground.experiments.suite import summarise
 from playground.lane import Lane, Request, label
-from playground.ranked import rank, ratio
-from playground.results import STANDARD, Row, SuiteResult
+from playground.results import STANDARD, Row, SuiteResult, rank, ratio
 from playground.trace import Environment
 from playground.views import charts_suite, ranking, suite
 

@@ -7,7 +7,7 @@ states are dropped after each draft, and replaced by entries from the target's h
 An EAGLE-3 head (Li et al. 2025; models/networks/eagle3.py) differs from an MTP layer only in the hidden states that it
 reads, those of three of the target's layers.
 
-Several MTP layers that come with the target (models/networks/native_mtp.py) draft one token of the chain each. Layer
+Several MTP layers that come with the target (`NativeLayers`) draft one token of the chain each. Layer
 k's KV cache holds an entry for each position i whose token i + k + 1 is in the text. Up to k further entries depend on
 draft tokens and are dropped after each draft. A layer that a round does not reach catches up in the next one that does.
 After the last layer's token, the last layer continues recursively.
@@ -30,8 +30,7 @@ from playground.decoding.runners.static_network import StaticLayerRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.eagle3 import Eagle3Head
-from playground.models.networks.mtp import MtpLayer
-from playground.models.networks.native_mtp import NativeLayer, NativeLayers
+from playground.models.networks.mtp import MtpLayer, NativeLayer, NativeLayers
 from playground.models.sizing import cache_bytes
 
 if TYPE_CHECKING:

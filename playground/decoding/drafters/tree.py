@@ -38,7 +38,7 @@ from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.lane import samples_drafts
 from playground.models.load import LoadedDrafter
-from playground.models.networks.native_mtp import NativeLayers
+from playground.models.networks.mtp import NativeLayers
 
 WIDTH = 8  # branches that grow per position, and candidates after each
 

@@ -21,9 +21,8 @@ from typing import Any, ClassVar
 
 from playground import metrics
 from playground.backends.base import Backend
-from playground.backends.connect import Servers
+from playground.backends.connect import Servers, counts_of
 from playground.backends.http import KEY, Http
-from playground.backends.kinds import counts_of
 from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import journal

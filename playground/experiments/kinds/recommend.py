@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from playground import ranked
+from playground import results
 from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone, Watch
@@ -78,7 +78,7 @@ class Recommend(OfPrompts):
         refined = stage(1, deeper, self.questions, REFINING)
         if refined is None:
             return None
-        ties = [it for it in ranked.rank(refined.rows) if it.ties]
+        ties = [it for it in results.rank(refined.rows) if it.ties]
         gains = {it.lane for it in ties if it.gains}
         able = [lane for lane in refined.lanes if label(lane) in gains]
         tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
@@ -86,7 +86,7 @@ class Recommend(OfPrompts):
         if confirmed is None:
             return None
         return Recommendation(
-            lane=tested if ranked.rank(confirmed.rows)[0].gains else None,
+            lane=tested if results.rank(confirmed.rows)[0].gains else None,
             tested=tested,
             method=self.pair.drafts_by(tested.drafter) if self.pair else None,
             ties=tuple(it.lane for it in ties),

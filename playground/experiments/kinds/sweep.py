@@ -18,7 +18,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from playground import ROOT, metrics, ranked, theory
+from playground import ROOT, metrics, results, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
@@ -187,7 +187,7 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
         present = {row.lane for row in result.rows}
         of = lambda name: tuple(s for s in result.summaries if s.lane == name)  # noqa: E731
         run = [name for name in by_value.values() if name in present]
-        ranking = ranked.rank(result.rows, run) if run else []
+        ranking = results.rank(result.rows, run) if run else []
         best, ties = (ranking[0].lane if ranking else ""), {it.lane for it in ranking if it.ties}
         predicted = _predicted(values, result) if axis == "lookahead" else {}
         for value, name in by_value.items():

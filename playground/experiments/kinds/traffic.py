@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from playground import metrics, ranked
+from playground import metrics, results
 from playground.backends.base import Backend
 from playground.conversation import Message, messages_of, read_tools, unwrapped
 from playground.errors import PlaygroundError, check
@@ -257,7 +257,7 @@ def traffic_result(
 ) -> TrafficResult:
     """Returns the result of a log: its suite by depth, the verdict, and the estimates by the lanes' labels."""
     names = list(dict.fromkeys(row.lane for row in decoded.rows))
-    best = next(it for it in ranked.rank(decoded.rows) if it.lane != STANDARD)
+    best = next(it for it in results.rank(decoded.rows) if it.lane != STANDARD)
     in_lane: dict[str, list[Trace]] = {name: [] for name in names}
     for trace in decoded.traces:
         in_lane[label(trace.lane) if trace.lane in decoded.lanes else STANDARD].append(trace)

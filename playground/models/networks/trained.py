@@ -18,8 +18,8 @@ from playground.models.fetch.shipped import written_out
 from playground.models.load import LoadedDrafter, LoadedModel, explained
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.made_for import check_draft_ids, check_made_for
-from playground.models.networks.mtp import MtpLayer
-from playground.presets import SHIPPED, folder_of
+from playground.models.networks.mtp import MtpLayer, load_native
+from playground.presets import NATIVE, SHIPPED, folder_of
 from playground.progress import Progress
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -43,6 +43,12 @@ def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpL
     if config.kind == "mtp":
         return MtpLayer(target.model, draft_ids)
     return ParallelHeads(target.model, draft_ids, config.steps)
+
+
+def load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    """Loads the target's own layers, or a layer that was trained for it, by `load_native` or `load_trained`, which name
+    the errors."""
+    return (load_native if name == NATIVE else load_trained)(name, target, progress)
 
 
 def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 from gradio.components import Component
 
-from playground.backends.connect import Servers
-from playground.backends.kinds import programs
+from playground.backends.connect import Servers, programs
 from playground.drafting_methods import GROUPS, METHODS, help_for
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, lanes_of

@@ -9,7 +9,7 @@ from transformers.modeling_layers import MtpModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import load
-from playground.models.networks.native_mtp import NativeLayer, load_native
+from playground.models.networks.mtp import NativeLayer, load_native
 from playground.models.store import ModelStore
 from playground.presets import NATIVE, custom_pair
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
