@@ -19,7 +19,7 @@ from playground.hosting.request_filter import RequestFilter, SizeLimits
 from playground.models.store import ModelStore
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.ui import panels, past, records, rooms, serve
+from playground.ui import panels, past, rooms, serve
 from playground.ui.compare import api, tab
 from playground.ui.compare.controls import group_headings
 from playground.ui.compare.handlers import BackendFor, Decoding, Elsewhere, Handlers
@@ -108,7 +108,7 @@ def build(
         _begin(page, "history", access)
         past.build(page, visible, access)
         _begin(page, rooms.RECORDS_PAGE, access)
-        records.build(page, access)
+        past.build_records(page, access)
         _begin(page, rooms.DOCS, access)
         rooms.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)

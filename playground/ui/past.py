@@ -1,4 +1,4 @@
-"""The history of past runs and its page, where entries are compared, saved and deleted.
+"""The history of past runs and its page, where entries are compared, saved and deleted; and the page of records.
 
 On the user's own machine it shows everything; on a public link each browser sees its own comparisons.
 """
@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -21,12 +22,14 @@ from playground.experiments.history import History
 from playground.format import count
 from playground.hosting.access import Access
 from playground.hosting.request_filter import make_room
-from playground.results import Result
+from playground.results import Result, record
+from playground.results.record import Record
 from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare.shown import Shown
+from playground.ui.rooms import RECORDS_PAGE
 from playground.ui.wiring import PRIVATE, QUIET, Filled, download, in_browser
-from playground.views import compared, report, scripts
+from playground.views import compared, records, report, scripts
 
 logger = logging.getLogger(__name__)
 
@@ -273,3 +276,43 @@ def _list() -> gr.HTML:
 
 def _button(label: str, name: str) -> gr.Button:
     return gr.Button(label, size="sm", interactive=False, elem_id=name, min_width=90, scale=0)
+
+
+def build_records(page: gr.Blocks, access: Access) -> None:
+    """Lays the page of records out, which reads them from their folder whenever it is opened."""
+    gr.HTML(f"<h1>Records</h1><p>{escape(records.INTRO)}</p>", elem_classes="intro")
+    shown = gr.HTML(
+        "",
+        html_template="<div></div>",
+        js_on_load=scripts.component("records.js", "room"),
+        apply_default_css=False,
+        elem_id="records",
+    )
+
+    def read(request: gr.Request) -> str:
+        try:
+            found, run = record.load(), request.query_params.get("run")
+            return (
+                records.html(found, [name for name, it in found.items() if it.here])
+                if not run
+                else _run_behind(found, run)
+            )
+        except PlaygroundError as problem:
+            return panels.status(access.told(str(problem)), "error")
+
+    page.load(read, None, shown, **PRIVATE)
+
+
+def _run_behind(found: dict[str, Record], name: str) -> str:
+    """Returns the run behind a record as HTML.
+
+    Raises:
+        PlaygroundError: there is no such record, or its run is not here.
+    """
+    check(name in found, f"There is no record {name}.")
+    result = record.run_of(found[name])
+    if result is None:
+        raise PlaygroundError(f"The run behind {name} is not here.")
+    it = report.of(result)
+    head = f'<p><a href="{RECORDS_PAGE}">All records</a></p><h2>{escape(it.title)}</h2><p>{escape(it.setting)}</p>'
+    return f'{head}{panels.findings(it.findings)}<div id="tables">{panels.tables([*it.tables, *it.folded])}</div>'

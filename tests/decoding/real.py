@@ -25,14 +25,9 @@ from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.mtp import Eagle3Branches
 from playground.decoding.drafters.mtp import branches as mtp_branches
-from playground.decoding.drafters.parallel import (
-    DFlashBranches,
-    HeadsBranches,
-    MedusaBranches,
-    PEagleBranches,
-    WalkedBranches,
-)
+from playground.decoding.drafters.parallel import DFlashBranches, HeadsBranches, MedusaBranches, PEagleBranches
 from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
+from playground.decoding.drafters.walked import WalkedBranches
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.base import Runner

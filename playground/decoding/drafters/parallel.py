@@ -1,5 +1,4 @@
-"""Drafters that draft all positions in one pass: a position's logits do not depend on the tokens chosen before it, or
-are corrected by them in a walk over the slots.
+"""Drafters that draft all positions in one pass: a position's logits do not depend on the tokens chosen before it.
 
 Verification is exact for all of them; Medusa's lossy "typical acceptance" is not used.
 
@@ -13,9 +12,6 @@ Verification is exact for all of them; Medusa's lossy "typical acceptance" is no
 - PARD, a small causal language model trained to draft from mask tokens after the text: An et al. 2025 (arXiv
   2504.18583). It reads nothing of the target. The last token predicts the next one as usual, and each mask token after
   it the one after that.
-- DSpark (DeepSeek-AI 2026), DFlash 2 (z-lab 2026) and Domino (Huang et al. 2026) walk a block's slots: a few small
-  matrix products a token; models/networks/dspark.py, dflash2.py and domino.py. DSpark's confidence head rates a token
-  before that token is chosen.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from playground.decoding.runners.static import StaticRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.dflash import DFlash
-from playground.models.networks.dspark import Walked
 from playground.models.networks.eagle3 import PEagleHead
 from playground.models.networks.heads import MedusaHeads, ParallelHeads
 from playground.models.sizing import cache_bytes
@@ -250,51 +245,3 @@ class PardBranches(ParallelBranches):
 def branches(setup: Setup) -> PardBranches:
     mask = setup.assistant.model.config.pard_token
     return PardBranches(setup.runners(setup.assistant, "assistant"), mask, setup.target.vocab_size)
-
-
-class WalkedBranches(Branches):
-    """Grows `Branches` as deep as the block has slots. The cache entries of the sequence last across rounds; those of a
-    block are dropped when its draft is done."""
-
-    def __init__(self, network: Walked, target: Runner) -> None:
-        self.draft_ids = network.draft_ids
-        self.deepest, self.context = network.drafts, context_of(network.config)
-        self._network = network
-        self._hidden = HiddenStates(target, network.layers)
-        self._block = target.block(network)
-        self._states: torch.Tensor  # (slots, width)
-        self._base: torch.Tensor  # (slots, draft vocabulary), before anything is chosen
-        self._memory: torch.Tensor  # (rows, values), for the rows of the last logits
-        self._slot = 0  # index of the next slot
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._block.cache_bytes
-
-    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        hidden = self._hidden.take()
-        if hidden is None:
-            return None
-        self._states = self._block.read(ids[-1], hidden)
-        self._base = self._network.logits(self._states)
-        self._memory, self._slot = self._network.no_memory(self._states), 0
-        return self.grow(ids[-1:], [0])
-
-    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-        device = self._states.device
-        memory = self._memory.index_select(0, to_device(rows, device))
-        k, before = self._slot, to_device(ids, device)
-        slot = self._network.slot(k, self._base[k], self._states[k], before, memory)
-        self._slot += 1
-        self._memory, self.confidence = slot.memory, slot.confidence
-        return slot.logits
-
-    def end(self) -> None:
-        self._block.end()
-
-    def commit(self) -> None:
-        self._hidden.commit()
-
-    def rewind(self, length: int) -> int:
-        self._hidden.drop()
-        return self._block.rewind(length)
