@@ -150,62 +150,62 @@ class Session:
         for each in following:
             each.begin()
 
-    def start(self, work: Experiment, title: str, asked: Mapping[str, Any] | None = None, owner: str = "") -> str:
+    def start(self, work: Experiment, title: str, asked: Mapping[str, Any] | None = None) -> str:
         """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `asked`:
         see `History.add`. If it leaves out all texts, only the result is stored."""
         kind = next(name for name, kind in KINDS.items() if type(work) is kind.experiment)
         if isinstance(work, Traffic) and not work.texts:
-            name = self.history.add(kind, title, None, owner)
+            name = self.history.add(kind, title, None)
             self._begin(name, work)
         else:
-            name = self.history.add(kind, title, _data(work), owner, asked)
+            name = self.history.add(kind, title, _data(work), asked=asked)
             self._begin(name, _on_record(work, self.history, name))
         return name
 
-    def unfinished(self, work: Experiment, owner: str = "") -> str | None:
+    def unfinished(self, work: Experiment) -> str | None:
         """Returns the id of the newest experiment with the same settings that was stopped or failed; None if there is
         none."""
-        return self.history.unfinished(_data(work), owner)
+        return self.history.unfinished(_data(work))
 
-    def resume(self, name: str, owner: str = "") -> None:
+    def resume(self, name: str) -> None:
         """Continues an experiment that was stopped or failed from where it ended.
 
         Raises:
             PlaygroundError: there is no such experiment, or it runs.
         """
-        work, entry = _work(self.history, name, owner), self.entry(name, owner)
+        work, entry = _work(self.history, name), self.entry(name)
         check(entry.status != "running", f"{entry.title} runs already.")
         self._begin(name, work)
 
-    def entry(self, name: str, owner: str = "") -> Entry:
+    def entry(self, name: str) -> Entry:
         """Returns the history's entry, with the right end even if the history could not be written.
 
         Raises:
-            PlaygroundError: the owner has no such experiment.
+            PlaygroundError: there is no such experiment.
         """
-        entry, run = self.history.entry(name, owner), self.runs.get(name)
+        entry, run = self.history.entry(name), self.runs.get(name)
         if run is None or not run.end.done():
             return entry
         status, note = _outcome(run, run.end.result())
         return replace(entry, status=status, note=note)
 
-    def stop(self, name: str, owner: str = "") -> None:
+    def stop(self, name: str) -> None:
         """Ends an experiment within one round, and returns at once. Finished rows remain.
 
         Raises:
-            PlaygroundError: the owner has no such experiment.
+            PlaygroundError: there is no such experiment.
         """
-        self.history.entry(name, owner)
+        self.history.entry(name)
         if run := self.runs.get(name):
             run.stop()
 
-    def result(self, name: str, owner: str = "") -> Result | None:
+    def result(self, name: str) -> Result | None:
         """Returns the result so far, of all questions or the finished ones; None before the first.
 
         Raises:
-            PlaygroundError: the owner has no such experiment.
+            PlaygroundError: there is no such experiment.
         """
-        result = kept(self.history, name, owner)
+        result = kept(self.history, name)
         assert not isinstance(result, Comparison), "a comparison is no experiment"
         return result
 
@@ -285,7 +285,7 @@ def kept(history: History, name: str, owner: str = "") -> Result | Comparison | 
     return _work(history, name, owner).so_far() if history.work(name, owner) else None
 
 
-def _work(history: History, name: str, owner: str) -> Experiment:
+def _work(history: History, name: str, owner: str = "") -> Experiment:
     entry = history.entry(name, owner)
     check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
     data = history.work(name, owner)
