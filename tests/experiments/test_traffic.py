@@ -143,7 +143,7 @@ def test_an_interval_draws_the_turns_of_one_conversation_together(found):
 
 
 def test_without_texts_nothing_that_was_asked_is_in_the_result(found):
-    left = traffic_result(found.suite, 3, 2, ["log, line 2: Tool 1, secret,"], texts=False)
+    left = traffic_result(found.suite, {}, 3, 2, ["log, line 2: Tool 1, secret,"], texts=False)
     saved = json.dumps(results.to_json(left))
     assert "waves" in json.dumps(results.to_json(found)) and "waves" not in saved and "secret" not in saved
     assert left.skipped == ("log, line 2",) and left.speedup == found.speedup
