@@ -8,13 +8,16 @@ a token before that token is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
 
 import torch
 
-from playground.decoding.drafters.base import Branches
+from playground.decoding.drafters.base import Branches, Captured
 from playground.decoding.drafters.hidden import HiddenStates
-from playground.decoding.runners.base import Runner
+from playground.decoding.runners.base import Runner, Tensors
+from playground.decoding.runners.graphs import Function
+from playground.decoding.runners.static import StaticRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
 from playground.models.networks.dspark import Walked
@@ -27,9 +30,10 @@ class WalkedBranches(Branches):
     def __init__(self, network: Walked, target: Runner) -> None:
         self.draft_ids = network.draft_ids
         self.deepest, self.context = network.drafts, context_of(network.config)
-        self._network = network
+        self._network, self._target = network, target
         self._hidden = HiddenStates(target, network.layers)
         self._block = target.block(network)
+        self._last: int  # token of the sequence
         self._states: torch.Tensor  # (slots, width)
         self._base: torch.Tensor  # (slots, draft vocabulary), before anything is chosen
         self._memory: torch.Tensor  # (rows, values), for the rows of the last logits
@@ -39,11 +43,29 @@ class WalkedBranches(Branches):
     def cache_bytes(self) -> int:
         return self._block.cache_bytes
 
-    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+    @property
+    def captured(self) -> Captured | None:
+        return self._drafted if isinstance(self._target, StaticRunner) else None
+
+    def read(self, ids: Sequence[int]) -> bool:
         hidden = self._hidden.take()
         if hidden is None:
+            return False
+        self._last, self._states = ids[-1], self._block.read(ids[-1], hidden)
+        return True
+
+    def _drafted(
+        self, key: Hashable, work: Function, passes: Sequence[int], numbers: torch.Tensor, *given: torch.Tensor
+    ) -> Tensors:
+        run = partial(_walk, self._network, work)
+        sent = torch.cat([torch.tensor([self._last]), numbers])
+        *found, rated = self._target.run((self._network, key), run, self._states, sent, *given)
+        self.confidence = rated if len(rated) else None
+        return tuple(found)
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        if not self.read(ids):
             return None
-        self._states = self._block.read(ids[-1], hidden)
         self._base = self._network.logits(self._states)
         self._memory, self._slot = self._network.no_memory(self._states), 0
         return self.grow(ids[-1:], [0])
@@ -66,3 +88,23 @@ class WalkedBranches(Branches):
     def rewind(self, length: int) -> int:
         self._hidden.drop()
         return self._block.rewind(length)
+
+
+def _walk(network: Walked, work: Function, states: torch.Tensor, sent: torch.Tensor, *given: torch.Tensor) -> Tensors:
+    """Drafts without the host between the slots. Returns what `work` does, see `StaticLayer.drafted`, and the
+    confidence of each slot of a chain, (slots,) or (0,) without a head for it. `sent`: the last token, then the
+    numbers of `work`."""
+    base, slots, rated = network.logits(states), iter(range(network.drafts)), [states.new_zeros(0)]
+    memory = network.no_memory(states)
+
+    def grow(ids: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+        nonlocal memory
+        k, before = next(slots), memory if rows is None else memory.index_select(0, rows)
+        slot = network.slot(k, base[k], states[k], ids, before)
+        memory = slot.memory
+        if slot.confidence is not None:
+            rated.append(slot.confidence)
+        return slot.logits
+
+    found = work(grow, grow(sent[:1], None), network.draft_ids, sent[1:], *given)
+    return *found, torch.cat(rated)
