@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the workers, and in the programs that tests start
 
 
 def pytest_configure(config: pytest.Config) -> None:

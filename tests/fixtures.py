@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,6 @@ CHAT_TEMPLATE = (
 )
 
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the programs that tests start
 torch.set_num_threads(1)  # for tiny models more threads only wait for each other, and several workers run at once
 # A machine that is shared may stand still for longer than these wait elsewhere.
 template.LIMIT_S = grammar.PASS_S = 120.0

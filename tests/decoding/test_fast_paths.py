@@ -225,7 +225,7 @@ def test_all_ways_of_drafting_give_the_same_text(
         static = StaticModel(model, graphs_for(model.device))
         monkeypatch.setattr(real, "EagerRunner", lambda _, static=static: StaticRunner(static, 96))
         rounds = [
-            real.rounds_of(model, make, prompt, lookahead=5, max_new_tokens=30, ends=(), **sampling)
+            real.rounds_of(model, make, prompt, lookahead=5, max_new_tokens=14, ends=(), **sampling)
             for prompt in real.prompts(2)
         ]
         texts.append([real.ids_of(each) for each in rounds])

@@ -96,7 +96,7 @@ def drafts(rounds):
             *("none", "ngram", "suffix", "assistant", "early exit", "mtp", "mtp tree", "mtp sampled tree"),
             *("heads", "heads tree", "heads sampled tree", "dflash", "composite"),
         ],
-        ["suffix", "assistant", "early exit", "mtp", "mtp sampled tree", "heads", "dflash", "composite"],
+        ["suffix", "assistant", "early exit", "mtp sampled tree", "heads", "dflash", "composite"],
     ),
 )
 def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
@@ -138,7 +138,7 @@ def test_a_pard_model_goes_on_too():
 STATIC = ("none", "assistant", "early exit", "mtp", "mtp tree", "mtp sampled tree", "dflash", "composite")
 
 
-WEEKLY = ("early exit", "mtp tree", "mtp sampled tree", "composite")
+WEEKLY = ("none", "early exit", "mtp tree", "mtp sampled tree", "composite")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.slow) if way in WEEKLY else way for way in STATIC])

@@ -229,7 +229,7 @@ def test_what_is_drafted_at_once_is_what_single_steps_draft(monkeypatch, way, sa
                     patch.setattr(AssistantBranches, "captured", None)
                 beside = shape in ("chain", "tree", "sampled tree")
                 drafts = over(head, shape) if beside else drafting(way, model, make)
-                rounds = rounds_of(model, drafts, prompt, max_new_tokens=26, ends=(), rule=rule, **sampling)
+                rounds = rounds_of(model, drafts, prompt, max_new_tokens=18, ends=(), rule=rule, **sampling)
             written[name] = [without_times(r) for r in rounds]
         assert written["uncaptured"] == written["captured"]
         if "tree" in way:  # whose levels are grown in wider passes, with other last digits

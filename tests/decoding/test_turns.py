@@ -44,7 +44,7 @@ def sharing():
 
 EVERY_WAY = (*WAYS[1:], "dflash2")  # but "none"
 QUICK = {("eagle3", "eager", "sampled"), ("assistant", "static", "greedy"), ("early exit", "static", "sampled"),
-         ("mtp tree", "static", "greedy"), ("eagle3", "static", "sampled")}  # fmt: skip
+         ("eagle3", "static", "sampled")}  # fmt: skip
 EVERY = [
     (way, runners, sampling)
     for way in EVERY_WAY

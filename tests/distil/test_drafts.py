@@ -35,7 +35,7 @@ def test_each_draft_of_a_decode_loop_is_the_one_that_training_makes_there(deep, 
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
     lanes = [standard_lane(pair), assisted_lane(pair, kind, STEPS[kind])]
     lane = run(
-        lanes, Request("The lighthouse keeper", chat_template=False, max_new_tokens=40), backends, Watch()
+        lanes, Request("The lighthouse keeper", chat_template=False, max_new_tokens=24), backends, Watch()
     ).lanes[1]
     ids = list(lane.prompt_ids)
     compared = 0
@@ -48,7 +48,7 @@ def test_each_draft_of_a_decode_loop_is_the_one_that_training_makes_there(deep, 
             assert agreed[-1 if kind != "eagle3" else -2].all()
             compared += 1
         ids += [token.id for token in round_.tokens]
-    assert compared > 10
+    assert compared > 5
 
 
 def _student(kind: str, target, draft_ids: torch.Tensor) -> Eagle3Student | BlockStudent:
