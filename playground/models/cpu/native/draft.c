@@ -109,6 +109,7 @@ COLD void run_step(Drafting *d) {
     run_parallel(few, s->tokens, read_tokens, d); /* by tokens */
     if (f->join.rows) multiply(&f->join, m->wide, &d->joined, s->tokens, w->x, m->width, 0, threads);
     w->given = f->join.rows ? NULL : &d->joined;
+    w->wanted = s->tokens - s->keep;
     run_layer(w, m->layer, w->cache->keys, w->cache->values);
     run_parallel(few, s->keep, keep_outputs, d); /* by tokens */
     if (!s->keep) return;

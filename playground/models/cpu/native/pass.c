@@ -17,6 +17,7 @@ typedef struct {
     float *keys, *values;
     const float *norm;              /* of `norm_rows`, for a product of the kind `next`, from the token `first` on */
     int next, first;
+    int wanted;                     /* the first token whose output is wanted; those before it leave their entries alone */
     struct {
         float *row, *scores;        /* (max(width, ...),), (HEADS, stride) */
         int32_t *path;              /* (tokens,) */
@@ -112,14 +113,14 @@ static void attend_group(const Work *w, int t, int g, int thread) {
         for (int a = w->start - base + t, i = length; a >= 0; a = w->parent[a]) path[--i] = base + a;
     }
     attend(heads, queries, head, w->keys + g * room, w->values + g * room, base, path, length, w->own[thread].scores, w->stride, row);
-    put(&w->attended, w->layer->out.kind, m->wide, t, g * heads * head, row, heads * head);
+    put(&w->attended, w->layer->out.kind, m->wide, t - w->wanted, g * heads * head, row, heads * head);
 }
 
 static void attend_groups(void *job, int thread, int begin, int end) {
     const Work *w = job;
     for (int u = begin; u < end; u++) {
         if (w->tokens == 1) keep_entry(w, 0, u);
-        attend_group(w, u / w->model->groups, u % w->model->groups, thread);
+        attend_group(w, w->wanted + u / w->model->groups, u % w->model->groups, thread);
     }
 }
 
@@ -134,7 +135,7 @@ static void gate(float *gate, const float *up) {
 static void gate_and_up(void *job, int thread, int begin, int end) {
     const Work *w = job;
     const Layer *l = w->layer;
-    int n = w->tokens, wide = w->model->wide;
+    int n = w->tokens - w->wanted, wide = w->model->wide;
     (void)thread;
     begin_amx(&w->normed, l->gate_up.kind, wide, n);
     for (int f = begin; f < end; f++)
@@ -153,7 +154,8 @@ static void gate_and_up(void *job, int thread, int begin, int end) {
 /* One decoder layer over w->x, in place. `keys`, `values`: the layer's entries. */
 OUTLINE void run_layer(Work *w, const Layer *l, float *keys, float *values) {
     const Model *m = w->model;
-    int n = w->tokens, units = n * m->groups, threads = w->threads;
+    int n = w->tokens, wanted = n - w->wanted, threads = w->threads;
+    float *x = w->x + (int64_t)w->wanted * m->width;
     w->layer = l;
     w->keys = keys;
     w->values = values;
@@ -163,14 +165,15 @@ OUTLINE void run_layer(Work *w, const Layer *l, float *keys, float *values) {
     if (l->value.rows) multiply(&l->value, m->wide, in, n, w->qkv + l->query_key_value.rows, row, 0, threads);
 
     /* By token and group. Of a single token each group attends to entries that its own thread has written. */
-    if (n > 1) run_parallel(n > 2 ? threads : 1, units, keep_entries, w);
-    run_parallel(threads, units, attend_groups, w);
-    multiply(&l->out, m->wide, &w->attended, n, w->x, m->width, 1, threads);
+    if (n > 1 || !wanted) run_parallel(n > 2 ? threads : 1, n * m->groups, keep_entries, w);
+    if (!wanted) return;
+    run_parallel(threads, wanted * m->groups, attend_groups, w);
+    multiply(&l->out, m->wide, &w->attended, wanted, x, m->width, 1, threads);
 
     /* By 32 rows of the inner width, which are the next product's blocks. */
-    normed_rows(w, l->mlp_norm, &l->gate_up, 0);
+    normed_rows(w, l->mlp_norm, &l->gate_up, w->wanted);
     run_parallel(threads, m->inner / BLOCK, gate_and_up, w);
-    multiply(&l->down, m->wide, &w->gated, n, w->x, m->width, 1, threads);
+    multiply(&l->down, m->wide, &w->gated, wanted, x, m->width, 1, threads);
 }
 
 /* A row of the embedding in float32. */

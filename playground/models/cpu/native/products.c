@@ -84,7 +84,9 @@ OUTLINE void quantise(const Input *in, int wide, int64_t block, const float *x) 
 #if LANES == 16
 #include "amx.c"
 #else
-static void put_halves(const Input *in, int token, int column, const float *x, int count) { (void)in, (void)token, (void)column, (void)x, (void)count; }
+static void put_halves(const Input *in, int token, int column, const float *x, int count) {
+    (void)in, (void)token, (void)column, (void)x, (void)count;
+}
 static void begin_amx(const Input *in, int kind, int wide, int n) { (void)in, (void)kind, (void)wide, (void)n; }
 static void end_amx(const Input *in, int kind, int wide, int n) { begin_amx(in, kind, wide, n); }
 #endif
@@ -236,7 +238,8 @@ INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, i
                 __builtin_prefetch(p + (int64_t)c * GROUP * 2 + AHEAD);
                 UNROLL for (int k = 0; k < once; k++) {
                     if (c + k >= columns) break;
-                    vf weight = kind == BFLOAT16 ? of_pair(p + (int64_t)(c + k) / 2 * GROUP * 4, k % 2) : from_half(p + (int64_t)(c + k) * GROUP * 2);
+                    const uint8_t *at = p + (int64_t)(c + k / 2 * 2) * GROUP * 2;
+                    vf weight = kind == BFLOAT16 ? of_pair(at, k % 2) : from_half(at + k % 2 * GROUP * 2);
                     UNROLL for (int t = 0; t < n; t++)
                         sum[first + k][t] = fused(weight, all(x[(int64_t)(c + k) * slots + t]), sum[first + k][t]);
                 }
