@@ -19,11 +19,10 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from playground.backends.counters import CounterNames
 from playground.backends.http import Http
 from playground.backends.llama_server import NAMES as NAMES_IN_LLAMA
 from playground.backends.openai import OpenAiServer
-from playground.backends.server import ServerBackend, ServerRun, chat_of, stop_of
+from playground.backends.server import CounterNames, ServerBackend, ServerRun, chat_of, stop_of
 from playground.backends.vllm import PLAIN, Chunk, Step, VllmServer, estimated
 from playground.errors import check
 from playground.format import count

@@ -12,7 +12,7 @@ import pytest
 from playground import metrics
 from playground.experiments.race import ROUNDS, SECONDS
 from playground.metrics.measured import interval, paired_interval
-from playground.metrics.paired import paired
+from playground.metrics.pooled import paired
 from playground.trace import Comparison, Trace
 from tests.examples import drafted_round, plain_round, trace
 

@@ -1,4 +1,4 @@
-"""The kinds of model server, and which of them answers at an address: it is asked.
+"""The kinds of model server, which of them answers at an address, and lanes of servers that run one at a time.
 
 They are llama-server, vLLM, any OpenAI-compatible one, and those that other packages add; docs/add-a-backend.md shows
 how to add one.
@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from playground.backends.counters import counters
 from playground.backends.http import KEY, Http, NotFound
+from playground.backends.launch import Running
 from playground.backends.llama_server import LlamaServer
 from playground.backends.openai import OpenAiServer
-from playground.backends.server import ServerBackend
+from playground.backends.server import ServerBackend, ServerRun, counters
 from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError, check
-from playground.lane import LOCAL, STANDARD, Lane
+from playground.lane import LOCAL, STANDARD, Lane, Request
 from playground.metrics.load import Counts
 from playground.plugins import load_plugins
+from playground.progress import Progress
+from playground.trace import Environment
 
 # In the order in which they are tried. OpenAiServer is not listed: it is the default for any other server.
 KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer]
@@ -189,3 +191,59 @@ def _chosen(names: Mapping[str, list[str]], model: str, url: str) -> str:
             return name
     asked = f"does not serve {model!r}" if model else "serves several models: choose one with --model"
     raise PlaygroundError(f"The server at {url} {asked}. It serves: {', '.join(names)}.")
+
+
+Start = Callable[[Callable[[Progress], None]], Running]
+
+
+class Restarted:
+    """A backend of servers that run one at a time, where a machine can hold the model only once.
+
+    It starts a lane's server with the lane's first run, and ends it before another lane's starts.
+
+    Args:
+        starts: functions that start each lane's server, at the lane's address.
+    """
+
+    by_turns = False
+
+    def __init__(self, starts: Mapping[Lane, Start]) -> None:
+        self._starts = starts
+        self._tell: Callable[[Progress], None] = lambda step: None
+        self._lane: Lane | None = None  # the lane whose server runs
+        self._running: Running | None = None
+        self._server: ServerBackend | None = None
+
+    def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
+        """Stores `progress` for the start of the server, which is with its first run."""
+        self._tell = progress
+
+    def run(self, lane: Lane, request: Request) -> ServerRun:
+        """Starts the lane's server if it does not run, and prepares a run.
+
+        Raises:
+            PlaygroundError: the lane's server does not start, or the request does not fit.
+        """
+        if lane != self._lane:
+            self._start(lane).warm_up(lane, request, lambda: False)
+        assert self._server
+        return self._server.run(lane, request)
+
+    def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
+        """Does nothing: each start ends with a warm-up."""
+
+    def describe(self, lane: Lane) -> Environment:
+        assert self._server, "read after a run"
+        return self._server.describe(lane)
+
+    def close(self) -> None:
+        """Ends the running server."""
+        if self._running:
+            self._running.stop()
+        self._lane = self._running = None
+
+    def _start(self, lane: Lane) -> ServerBackend:
+        self.close()
+        self._running = self._starts[lane](self._tell)
+        self._server, self._lane = connect(self._running.url, lane.target), lane
+        return self._server

@@ -19,13 +19,13 @@ from typing import Any
 
 from llguidance import regex_to_lark
 
-from playground.backends.counters import CounterNames
 from playground.backends.http import Event, Http
 from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
 from playground.backends.server import (
     BEST,
     UNREPORTED,
     Alone,
+    CounterNames,
     Piece,
     ServerBackend,
     ServerRun,

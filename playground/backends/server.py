@@ -9,18 +9,20 @@ from __future__ import annotations
 import datetime
 import hashlib
 import platform
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, ClassVar, NamedTuple
 
 from playground import __version__, constraint
-from playground.backends.counters import CounterNames
 from playground.backends.http import Http
 from playground.backends.launch import Launch
 from playground.conversation import read_arguments, read_tools
 from playground.errors import check
 from playground.lane import Lane, Request
+from playground.metrics.load import Counts
 from playground.progress import Progress
 from playground.settings import SETTINGS, default
 from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken, Totals
@@ -34,6 +36,15 @@ WITH_PROMPT = "Its presence and frequency penalty count the prompt's tokens too,
 CACHED = (
     "A request cannot keep this server's prefix cache out: a prompt that it answered before may have a shorter TTFT."
 )
+
+
+class CounterNames(NamedTuple):
+    """The names of the counters of a kind of server. The names for drafts are vLLM's in every kind."""
+
+    prefix: str
+    tokens: str
+    running: str
+    waiting: str
 
 
 class Alone(NamedTuple):
@@ -316,3 +327,71 @@ def check_room(name: str, prompt: int, context: int | None) -> None:
         f"The prompt has {prompt:,} tokens, and the context of {name} holds {context or 0:,}. Shorten the prompt to "
         "leave room for an answer.",
     )
+
+
+# A server's own counts, from /metrics in Prometheus's text format, by the same names for every kind of server:
+# https://prometheus.io/docs/instrumenting/exposition_formats/
+
+LINE = re.compile(r"(?P<name>[^\s{#]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def counters(text: str, names: CounterNames) -> Counts:
+    """Reads the text at a server's /metrics. Several engines of a server are added up.
+
+    Raises:
+        PlaygroundError: these are the metrics of another program.
+    """
+    counted = [
+        sample._replace(name=sample.name.removeprefix(names.prefix))
+        for sample in samples(text)
+        if sample.name.startswith(names.prefix)
+    ]
+    check(bool(counted), f"The server's /metrics has no counters that begin with {names.prefix}")
+    by_position: dict[int, int] = {}
+    for sample in counted:
+        if sample.name == "spec_decode_num_accepted_tokens_per_pos_total":
+            label = sample.labels.get("position", "0")
+            check(
+                label.isdecimal() and len(label) < 7,
+                f"The server's /metrics counts accepted tokens at {label[:20]!r}, not at a position.",
+            )
+            position = int(label)
+            by_position[position] = by_position.get(position, 0) + int(sample.value)
+    return Counts(
+        drafts=_total(counted, "spec_decode_num_drafts_total"),
+        drafted=_total(counted, "spec_decode_num_draft_tokens_total"),
+        accepted=_total(counted, "spec_decode_num_accepted_tokens_total"),
+        accepted_at=tuple(by_position[position] for position in sorted(by_position)),
+        tokens=_total(counted, names.tokens) or 0,
+        running=_total(counted, names.running) or 0,
+        waiting=_total(counted, names.waiting) or 0,
+    )
+
+
+def _total(found: Sequence[Sample], name: str) -> int | None:
+    """Returns the sum over labels; None if there is no such sample."""
+    values = [sample.value for sample in found if sample.name == name]
+    return sum(map(int, values)) if values else None
+
+
+class Sample(NamedTuple):
+    """A value of a metric, with the metric's labels."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def samples(text: str) -> list[Sample]:
+    """Returns all finite samples. Comments and invalid lines are left out."""
+    parsed = []
+    for line in text.splitlines():
+        if match := LINE.match(line):
+            try:
+                value = float(match["value"])
+            except ValueError:
+                continue
+            if isfinite(value):
+                parsed.append(Sample(match["name"], dict(LABEL.findall(match["labels"] or "")), value))
+    return parsed

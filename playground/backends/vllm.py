@@ -19,19 +19,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from playground.backends.counters import CounterNames, counters
 from playground.backends.http import Http
 from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
 from playground.backends.server import (
     BEST,
     UNREPORTED,
     Alone,
+    CounterNames,
     Piece,
     ServerBackend,
     ServerRun,
     chat_of,
     check_room,
     conversation_of,
+    counters,
     reused_of,
     round_of,
     stop_of,

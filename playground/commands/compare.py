@@ -242,7 +242,7 @@ def _why(options: argparse.Namespace) -> None:
 
 def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground import metrics, theory
-    from playground.theory.asynchronous import asynchronous
+    from playground.theory.lookahead import asynchronous
     from playground.views import why
 
     name = comparison.others[i].lane.name

@@ -13,9 +13,8 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
-from playground.backends.connect import KINDS, either, programs
+from playground.backends.connect import KINDS, Restarted, either, programs
 from playground.backends.launch import HOST, STANDARD, Launch, Running, free_port
-from playground.backends.restarted import Restarted
 from playground.backends.server import UNREPORTED, lane_of
 from playground.commands.arguments import DEFAULT, add_settings, positive, positive_number
 from playground.lane import Lane

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from playground import metrics
 from playground.backends.base import Backend
-from playground.backends.restarted import Restarted
+from playground.backends.connect import Restarted
 from playground.errors import PlaygroundError, Stopped
 from playground.experiments.events import Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone, Watch
 from playground.experiments.race import Race

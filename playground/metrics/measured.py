@@ -12,8 +12,7 @@ from typing import Literal
 
 from playground.metrics.comparison import Equation, FirstDifference, equation, first_difference, speedup
 from playground.metrics.lane import measure
-from playground.metrics.paired import Paired, paired
-from playground.metrics.pooled import quantile
+from playground.metrics.pooled import Paired, paired, quantile
 from playground.metrics.segments import Segment, by_segment
 from playground.trace import Comparison, Trace, once
 

@@ -15,7 +15,7 @@ from playground import metrics, theory
 from playground.format import number
 from playground.metrics import Equation, Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
-from playground.theory.asynchronous import Asynchronous
+from playground.theory.lookahead import Asynchronous
 from playground.theory.queueing import SEEDS
 from playground.trace import Trace
 from playground.views import charts, headline

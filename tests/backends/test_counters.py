@@ -7,7 +7,7 @@ import json
 import pytest
 
 from playground.backends.connect import counts_of
-from playground.backends.counters import samples
+from playground.backends.server import samples
 from playground.errors import PlaygroundError
 from playground.metrics.load import Counts
 from tests.backends.fake_server import RECORDED

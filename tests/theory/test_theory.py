@@ -14,8 +14,8 @@ from playground import export, metrics, theory
 from playground.commands import main
 from playground.presets import SHIPPED
 from playground.theory import formulas, queueing
-from playground.theory.asynchronous import CANDIDATES, asynchronous
 from playground.theory.formulas import pass_seconds
+from playground.theory.lookahead import CANDIDATES, asynchronous
 from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
 from playground.views import charts, headline, why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace

@@ -16,7 +16,7 @@ from gradio.events import Dependency
 from playground import metrics, theory
 from playground.lane import preset_of
 from playground.presets import Pair
-from playground.theory.asynchronous import asynchronous
+from playground.theory.lookahead import asynchronous
 from playground.ui import panels
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE, in_browser
