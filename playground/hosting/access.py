@@ -46,6 +46,7 @@ class Limits:
     prompt: float = _limit(inf, 20_000)  # characters of all texts of a request together
     grammar_s: float = _limit(constraint.ANY.seconds, 5)  # seconds that reading a grammar may take
     grammar_bytes: int = _limit(constraint.ANY.bytes, 500_000_000)  # bytes of the process that reads it
+    wait_s: float = _limit(inf, 240)  # seconds that a run may wait for the device
     run_s: float = _limit(inf, 300)  # seconds that a run may hold the device; loading and downloads count
     runs_each: float = _limit(inf, 4)  # runs of one visitor that wait or decode at a time, or were just refused
     runs: int = _limit(256, 200)  # runs of all visitors that wait or decode at a time
@@ -187,6 +188,12 @@ class Access:
             "for one of them to end, or stop it.",
         )
         check(of_all < limits.runs, f"{of_all} runs are waiting, the most on this server. Try again in some minutes.")
+
+    @property
+    def no_turn(self) -> str:
+        """The sentence for a run that waited too long."""
+        waited = f"{self.limits.wait_s:,.0f} s"
+        return f"The run waited {waited} for the runs before it, the most on this server. Try again in some minutes."
 
     @property
     def out_of_time(self) -> str:

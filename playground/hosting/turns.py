@@ -191,11 +191,11 @@ class Turns:
         """Yields a run's events from its beginning, in batches, HZ times a second, or NEAR_HZ to this machine.
 
         Raises:
-            PlaygroundError: the run failed, or took too long.
+            PlaygroundError: the run failed, waited or took too long.
         """
         run, reader = turn.run, Reader()
         end, pause = asyncio.wrap_future(run.end), 1 / (NEAR_HZ if _near(address) else HZ)
-        said, late = "", False
+        said, refused, since, limits = "", "", time.monotonic(), self._access.limits
         try:
             turn.sessions.add(session)
             for batch in run.batches():
@@ -203,15 +203,18 @@ class Turns:
                     batch = [Progress(said := place)]
                 if batch:
                     yield batch
-                late = late or (run.began is not None and time.monotonic() > run.began + self._access.limits.run_s)
-                if late:
+                if run.began is None and time.monotonic() > since + limits.wait_s:
+                    refused = self._access.no_turn
+                elif run.began is not None and time.monotonic() > run.began + limits.run_s:
+                    refused = self._access.out_of_time
+                if refused:
                     run.stop()
                 elif reader.left():
                     self._left(turn, session)
                 else:
                     turn.sessions.add(session)
                 await asyncio.wait([end], timeout=pause)
-            check(not late, self._access.out_of_time)
+            check(not refused, refused)
         finally:
             self._left(turn, session)
             end.cancel()  # its event loop may be closed before the run ends

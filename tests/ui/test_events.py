@@ -393,6 +393,17 @@ def test_a_run_that_takes_too_long_ends_with_what_it_has_and_says_so():
     assert shown.comparison.standard.rounds
 
 
+def test_a_run_that_waits_too_long_is_refused_and_the_one_before_it_goes_on():
+    events = public(endless(threading.Event(), stopped := threading.Event()), wait_s=0.3)
+    first = driven(events.stream("a", asked(), address="8.8.8.8"))
+    next(first), next(first)
+    stage, shown = last(events.stream("b", asked(), address="8.8.4.4"))
+    assert "waited 0 s" in stage["status"]["text"] and stage["status"]["kind"] == "error" and shown is None
+    assert not stopped.is_set()
+    events.stop("a")
+    assert last(first)[1].comparison.standard.rounds
+
+
 def test_a_visitor_s_runs_and_all_runs_are_counted_until_they_end():
     events = public(endless(threading.Event(), threading.Event()), runs_each=2, runs=3)
     runs = [driven(events.stream(session, asked(), address=address))
