@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground import app
-from playground.commands import compare, history, kinds, records, servers
+from playground.commands import compare, history, kinds, servers
 from playground.errors import PlaygroundError
 from playground.plugins import load_plugins
 
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         kinds.add,
         history.add,
         history.add_listings,
-        records.add,
+        history.add_record,
         servers.add_serve_command,
         servers.add_monitor,
     ):
