@@ -134,7 +134,7 @@ def _greedy(check: LaneCheck) -> str:
 def _sampled(check: LaneCheck) -> str:
     law = check.law
     if law is None:
-        return f"Of {check.sampled:,} sampled tokens too few were drafted to test."
+        return f"Of {check.sampled:,} sampled tokens too few were drafted, or all were too certain, to test."
     tested = f"{law.draws:,} sampled tokens{' that were drafted' if law.draws < check.sampled else ''}"
     if law.passed:
         power = f"a bias of {law.smallest_bias:.1%} would have been found"
