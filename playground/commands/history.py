@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +42,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     history.set_defaults(command=_list, search=[], json=False)
     actions = history.add_subparsers(metavar="action")
 
-    def action(name: str, help: str, command: Callable[[argparse.Namespace], None], **names: str) -> Any:
-        """Adds an action of `history`. `names`: the entries that it takes, each with its help."""
-        parser = actions.add_parser(name, help=help)
-        parser.set_defaults(command=command)
-        for argument, explained in names.items():
-            parser.add_argument(argument, help=explained)
-        return parser
-
+    action = partial(_action, actions)
     listed = action("list", "list it, the newest first (also without an action)", _list)
     listed.add_argument("search", nargs="*", metavar="WORD", help="only those with all of these words")
     listed.add_argument("--json", action="store_true", help="print the list as JSON")
@@ -91,6 +85,15 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--context", nargs="+", type=positive, default=[512, 4096, 32768], metavar="N", help="tokens of each"
     )
     forecast.add_argument("--format", choices=FORMATS, default="bfloat16", help=f"of the weights {DEFAULT}")
+
+
+def _action(actions: Any, name: str, help: str, command: Callable[[argparse.Namespace], None], **names: str) -> Any:
+    """Adds an action of a command, and returns its parser. `names`: what it takes, each with its help."""
+    parser = actions.add_parser(name, help=help)
+    parser.set_defaults(command=command)
+    for argument, explained in names.items():
+        parser.add_argument(argument, help=explained)
+    return parser
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -196,11 +199,7 @@ def add_record(commands: argparse._SubParsersAction) -> None:
     )
     actions = record.add_subparsers(required=True, metavar="action")
 
-    def action(name: str, help: str, command: Callable[[argparse.Namespace], None]) -> Any:
-        parser = actions.add_parser(name, help=help)
-        parser.set_defaults(command=command)
-        return parser
-
+    action = partial(_action, actions)
     make = action("make", "make one of a result", _make_record)
     make.add_argument("result", help="a file that `--json` of compare, suite, sweep or recommend wrote, or a run's id")
     make.add_argument("-o", "--out", type=Path, metavar="FILE", help="the record to write (default: print it)")

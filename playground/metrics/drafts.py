@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
+from playground.metrics.lane import added
 from playground.trace import DraftToken, Round, Trace, once
 
 JUDGED = 20  # first draft tokens that are enough to suspect a drafter
@@ -47,12 +48,10 @@ def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
 
 def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[PositionAcceptance]:
     """Add up acceptance by position over several runs."""
-    sums: dict[int, list[int]] = {}
-    for position in itertools.chain.from_iterable(several):
-        total = sums.setdefault(position.position, [0, 0, 0])
-        for i, count in enumerate((position.drafted, position.reached, position.accepted)):
-            total[i] += count
-    return [PositionAcceptance(at, *sums[at]) for at in sorted(sums)]
+    sums: dict[int, list[PositionAcceptance]] = {}
+    for each in itertools.chain.from_iterable(several):
+        sums.setdefault(each.position, []).append(each)
+    return [added(PositionAcceptance, sums[at], position=at) for at in sorted(sums)]
 
 
 def wilson(accepted: int, n: int) -> tuple[float, float]:
@@ -115,9 +114,7 @@ def both_rules(rounds: Iterable[Round]) -> BothRules | None:
 def add_both_rules(several: Iterable[BothRules | None]) -> BothRules | None:
     """Add up the drafts of several runs; None where none was sampled."""
     known = [each for each in several if each]
-    if not known:
-        return None
-    return BothRules(*(sum(getattr(each, name) for each in known) for name in ("drafts", "accepted", "other_rule")))
+    return added(BothRules, known) if known else None
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from playground.trace import Round, Totals, Trace, once
 
+T = TypeVar("T")
 # Timing counts as noisy from this p90 ÷ p10 of passes of the same width on.
 UNSTEADY = 2.0
 
@@ -186,6 +188,12 @@ def expected_length(accepted: Sequence[float]) -> float:
     """Return the mean accepted length that follows from the share of drafts accepted up to each position: the target's
     own token and, for each position, its share."""
     return 1 + sum(accepted)
+
+
+def added(kind: type[T], parts: Sequence[T], **same: Any) -> T:
+    """Add up dataclasses of numbers, field by field. `same`: the fields that are not added, with their values."""
+    names = [field.name for field in fields(kind) if field.name not in same]  # type: ignore[arg-type]
+    return kind(**same, **{name: sum(getattr(each, name) for each in parts) for name in names})
 
 
 def _sum(durations: Iterable[float | None]) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from playground.conversation import Message
-from playground.metrics.lane import acceptance_rate, mean_accepted_length
+from playground.metrics.lane import acceptance_rate, added, mean_accepted_length
 from playground.trace import Trace, once
 
 Segment = Literal["thinking", "tool call", "code", "answer"]
@@ -121,19 +121,7 @@ def add_segments(several: Iterable[Sequence[SegmentFigures]]) -> list[SegmentFig
     sums: dict[Segment, list[SegmentFigures]] = {}
     for each in (figures for run in several for figures in run):
         sums.setdefault(each.segment, []).append(each)
-    return [_sum(name, sums[name]) for name in SEGMENTS if name in sums]
-
-
-def _sum(name: Segment, parts: Sequence[SegmentFigures]) -> SegmentFigures:
-    return SegmentFigures(
-        name,
-        sum(it.tokens for it in parts),
-        sum(it.rounds for it in parts),
-        sum(it.drafted for it in parts),
-        sum(it.accepted for it in parts),
-        sum(it.seconds for it in parts),
-        sum(it.timed for it in parts),
-    )
+    return [added(SegmentFigures, sums[name], segment=name) for name in SEGMENTS if name in sums]
 
 
 @dataclass
