@@ -105,7 +105,7 @@ def result_of(seconds):
             rows.append(Row(i, "qa", name, 10, 10, base * noise, 0.0, 4, 8, 10 / base / noise, True))
     request, where = Request("p"), Environment({}, None, "cpu", "a CPU", "float32", 1, (), "")
     lanes = sweep.lanes_of(lane, "lookahead", [0, *seconds])
-    suite = SuiteResult(where, request, 1, tuple(lanes), tuple(rows), tuple(sweep.summaries.summarise(rows)))
+    suite = SuiteResult(where, request, 1, tuple(lanes), tuple(rows), tuple(sweep.suite.summarise(rows)))
     return sweep.sweep_result("lookahead", [0, *seconds], lanes, suite)
 
 

@@ -23,7 +23,6 @@ from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.experiments import suite
-from playground.experiments import suite as summaries
 from playground.experiments.events import Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at
 from playground.experiments.kinds.options import (
@@ -200,7 +199,7 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
     for i, value in enumerate(values):
         rows = [row for row in result.rows if row.question // each == i]
         name = label(lanes[0])
-        yield Point(value, name, tuple(s for s in summaries.summarise(rows) if s.lane == name))
+        yield Point(value, name, tuple(s for s in suite.summarise(rows) if s.lane == name))
 
 
 def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Predicted]:
