@@ -162,7 +162,10 @@ def whole_runs(found: Measured) -> str:
         return ""
     if 1 / metrics.FLOOR < whole / found.speedup < metrics.FLOOR:
         return ""
-    return f"The whole runs give {ratio(whole)}: other programs slowed one more. The speed-up is of shared moments."
+    return (
+        f"Over the whole runs it is {ratio(whole)}: other programs slowed one lane more. The figure above compares both "
+        "at the same moments."
+    )
 
 
 def notes(baseline: Trace, other: Trace) -> list[str]:

@@ -49,7 +49,7 @@ def meaning(measured: Measured) -> str:
     if measured.outcome == "unclear":
         return "no clear difference in speed"
     if noisy(measured):
-        return f"probably {measured.outcome}; this machine is busy"
+        return f"probably {measured.outcome} on this busy machine"
     each = "" if base.request.greedy else " per token"  # the texts differ
     name = base.lane.name
     return f"{measured.outcome}{each} than {name[:1].lower()}{name[1:]}"

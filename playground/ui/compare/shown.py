@@ -84,8 +84,7 @@ class Screen(Stage):
         screen.load(comparison)
         environment = comparison.others[0].environment
         screen.status = Status()
-        where = facts.environment_line(environment)
-        screen.banner = f"Recorded run: {where}, {environment.created[:10]}."
+        screen.banner = f"Recorded run: {environment.device_name}, {environment.dtype}, {environment.created[:10]}."
         screen.replay, screen.kind = "loop", "recorded"
         return screen
 
