@@ -163,8 +163,8 @@ def whole_runs(found: Measured) -> str:
     if 1 / metrics.FLOOR < whole / found.speedup < metrics.FLOOR:
         return ""
     return (
-        f"Over the whole runs it is {ratio(whole)}: other programs slowed one lane more. The figure above compares both "
-        "at the same moments."
+        f"Over the whole runs it is {ratio(whole)}: other programs slowed one lane more. The figure above compares "
+        "both at the same moments."
     )
 
 
