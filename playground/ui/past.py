@@ -292,11 +292,9 @@ def build_records(page: gr.Blocks, access: Access) -> None:
     def read(request: gr.Request) -> str:
         try:
             found, run = record.load(), request.query_params.get("run")
-            return (
-                records.html(found, [name for name, it in found.items() if it.here])
-                if not run
-                else _run_behind(found, run)
-            )
+            if run:
+                return _run_behind(found, run)
+            return records.html(found, [name for name, it in found.items() if it.here])
         except PlaygroundError as problem:
             return panels.status(access.told(str(problem)), "error")
 

@@ -140,11 +140,8 @@ def _wire(
         return filled(parts, {"name": "", "followed": "", "shown": said})
 
     def start(before: str, *values: Any) -> Filled:
-        def begin() -> str:
-            session = experiments.session  # checked before a file is read
-            return session.start(*work(*values))
-
-        return shown(begin, before)
+        # `session` is checked before `work` reads a file.
+        return shown(lambda: experiments.session.start(*work(*values)), before)
 
     def resume(name: str) -> Filled:
         def go_on() -> str:
@@ -176,7 +173,7 @@ def _wire(
     outputs, name, followed = [*parts.values()], parts["name"], parts["followed"]
     begun = [
         parts["run"]
-        .click(start, [parts["name"], *chosen], outputs, **PRIVATE)
+        .click(start, [name, *chosen], outputs, **PRIVATE)
         .then(None, [*chosen], None, js=f"(...values) => {ROOMS}.showExperiment(values)", **PRIVATE),
         parts["resume"].click(resume, name, outputs, **PRIVATE),
         page.load(opened, None, outputs, **PRIVATE),
