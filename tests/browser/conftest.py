@@ -37,6 +37,15 @@ def pause(page: Any, ms: int) -> None:
     page.evaluate(later, ms / 100)
 
 
+def slowed(page: Any) -> Any:
+    """The page, to which the server answers so many milliseconds later as PLAYGROUND_TEST_LATENCY says, as on a busy
+    machine: a test that reads what has not arrived yet fails at each run instead of at one of fifty."""
+    if latency := int(os.environ.get("PLAYGROUND_TEST_LATENCY", 0)):
+        limits = {"offline": False, "latency": latency, "downloadThroughput": -1, "uploadThroughput": -1}
+        page.context.new_cdp_session(page).send("Network.emulateNetworkConditions", limits)
+    return page
+
+
 @pytest.fixture(scope="package")  # while it is open, its event loop runs, and no other can
 def chromium() -> Iterator:
     try:
@@ -123,7 +132,7 @@ def visit(contexts, url: str) -> Iterator[Callable]:
         room: str = "",
     ):
         context = contexts(len(pages), touch)
-        page = context.pages[0] if context.pages else context.new_page()
+        page = context.pages[0] if context.pages else slowed(context.new_page())
         pages.append(page)
         listeners.append(watch(page, errors))
         page.set_viewport_size({"width": width, "height": height})
@@ -152,7 +161,7 @@ def pages(contexts, url: str) -> Callable:
 
     @functools.cache
     def opened(name: str) -> Any:
-        page = contexts(name).new_page()
+        page = slowed(contexts(name).new_page())
         page.emulate_media(reduced_motion="reduce")
         page.goto(f"{url}?__theme=light")
         page.locator("#model", has_text="is ready").wait_for()

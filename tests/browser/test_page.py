@@ -266,9 +266,9 @@ def test_markup_in_prompt_and_output_is_text(user):
     page.locator("#run").click()
     finish(page)
     assert panel(page, 0).evaluate("panel => panel.textContent") == hostile
-    assert page.locator(".tokens img, .tokens script, #details img, #details script").count() == 0
     page.locator("#all-details > button").click()
-    assert hostile in page.locator("#details").evaluate("details => details.textContent")
+    page.locator("#details", has_text=hostile).wait_for()  # drawn a moment after the stage
+    assert page.locator(".tokens img, .tokens script, #details img, #details script").count() == 0
 
 
 def test_an_error_is_a_sentence_and_loses_nothing(user):
