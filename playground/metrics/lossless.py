@@ -100,7 +100,7 @@ class LawTest:
 
 
 Logprobs = Literal["raw", "processed", "rounded", "wrong", "none"]
-STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)  # of log-probabilities that count as rounded
+STEPS = (1.0, 0.5, 0.25, 1 / 8, 0.1, 1 / 16, 0.05, 1 / 32, 1 / 64, 0.01)  # decimals, and bfloat16 between 2 and 256
 EDGE = 0.01  # of the probability that top-p keeps; rounding moves its edge
 RARE = 0.002  # the share of tokens that rounding may move across an edge of top-k or top-p
 LEAST_ROUNDING = 0.001  # of a log-probability; two passes of a server may agree to the last bit where others do not
@@ -156,23 +156,30 @@ def server_test(scored: Sequence[Scored], temperature: float, top_p: float) -> S
     return ServerTest(name, controls[0], against=paired_test(raw))
 
 
-def rounded(scored: Sequence[Scored]) -> float | None:
-    """Return the step to whose multiples all log-probabilities are rounded; None if it is finer than STEPS."""
-    values = np.array([value for each in scored for value in each.logprobs])
-    steps = (step for step in STEPS if np.allclose(values / step, np.round(values / step), rtol=0, atol=1e-3))
-    return next(steps, None) if len(values) else None
+def rounded(scored: Sequence[Scored]) -> bool:
+    """Return True if all log-probabilities are multiples of one of STEPS."""
+    return _step([value for each in scored for value in each.logprobs]) > 0
 
 
-def near_tie_of(
-    cached: Mapping[int, float], fresh: Mapping[int, float], chosen: int, other: int, step: float = 0.0
-) -> NearTie:
+def _step(values: Sequence[float]) -> float:
+    """Returns the largest of STEPS whose multiples all values are, 0 if there is none. A few may be so by chance."""
+    steps = (step for step in STEPS if np.allclose(np.array(values) / step, np.round(np.array(values) / step), 0, 1e-3))
+    return next(steps, 0.0) if len(values) >= RANKS[-1] else 0.0
+
+
+def near_tie_of(cached: Mapping[int, float], fresh: Mapping[int, float], chosen: int, other: int) -> NearTie:
     """Compare two tokens by a server's log-probabilities of the likeliest tokens at their place, from two passes that
-    differ by rounding alone. A token that is not among them counts as the last of them. `step`: to which they are
-    rounded."""
+    differ by rounding alone. A token that is not among them counts as the last of them.
+
+    The two passes may agree to the last bit where passes of other widths do not. A server that works in bfloat16 shows
+    it: its logits, and so the differences of its log-probabilities, are multiples of a step, and rounding moves them by
+    about one.
+    """
     least = min(cached.values())
     apart = [cached[id_] - fresh[id_] for id_ in cached.keys() & fresh.keys()]
     mine = cached.get(other, least)
     rank = 1 + sum(value > mine for value in cached.values())
+    step = _step([value - least for value in cached.values()])
     return NearTie(cached.get(chosen, least), mine, rank, max(float(np.std(apart)), LEAST_ROUNDING, step))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from playground import results
@@ -14,6 +15,7 @@ from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.lossless import Lossless
 from playground.experiments.questions import Question
 from playground.lane import Request
+from playground.metrics import near_tie_of
 from playground.presets import custom_pair
 from playground.results import LaneCheck, LosslessResult
 from playground.views import lossless as view
@@ -112,6 +114,17 @@ def test_what_log_probabilities_are_is_told_apart_from_what_is_sampled(logprobs,
         assert (check.passed, check.logprobs) == (passes, logprobs)
         assert (check.against is None) == (logprobs == "processed")
         assert view.LOGPROBS[logprobs] in view.findings(result)[0]
+
+
+def test_a_server_in_bfloat16_is_not_accused_of_a_step_of_its_logits():
+    """As vLLM answered where a pass of six tokens chose another one: both its passes over one token agreed."""
+    likely = 22 - np.array([0, 1, 3, 9, 12, 14, 15, 16, 17, 18, 20, 21, 21, 22, 25, 26, 28, 30, 31, 33]) / 8
+    passes = dict(enumerate(likely - np.log(np.exp(likely).sum()) - 0.7))
+    tie = near_tie_of(passes, passes, 0, 1)
+    assert tie.margin == pytest.approx(0.125) and tie.rank == 2 and tie.tie
+    assert not near_tie_of(passes, passes, 0, 9).tie, "two logits that are 18 steps apart"
+    finer = {id_: logprob + 0.01 * np.sin(id_) for id_, logprob in passes.items()}
+    assert not near_tie_of(finer, finer, 0, 1).tie, "in float32 it is no rounding"
 
 
 def test_vllm_is_asked_in_its_own_way(checked, tiny_tokenizer):

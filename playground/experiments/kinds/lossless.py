@@ -327,7 +327,7 @@ class _Answers:
                 theirs.append(sampled[STANDARD][at].text)
             against, draws = metrics.two_sample_test([*texts.values()]), len(sampled[name])
         trusted = test is not None and test.logprobs != "wrong"
-        tie = partial(self._near_tie, trusted, metrics.rounded(scored) or 0.0)
+        tie = partial(self._near_tie, trusted)
         if name == STANDARD:
             found = [self._alone_differs(*at, step(trace), tie) for at, trace in greedy[name].items()]
         else:
@@ -379,21 +379,18 @@ class _Answers:
                 return Differing(question, turn, at, alone.text, trace.tokens[at].text, tie, judged=tie is not None)
         return None
 
-    def _near_tie(
-        self, trusted: bool, step: float, standard: Trace, answer: list[int], other: int
-    ) -> metrics.NearTie | None:
+    def _near_tie(self, trusted: bool, standard: Trace, answer: list[int], other: int) -> metrics.NearTie | None:
         """Compares the last token of the answer with another one: by the target in this process if it is named, else by
         two passes of the server that differ by rounding alone. None without either.
 
         Args:
             trusted: whether the server's log-probabilities are those of its tokens.
-            step: to which they are rounded.
         """
         ids, request = [*_ids(standard.prompt_ids), *answer[:-1]], standard.request
         cached = dict(self._alone(ids, request).best) if trusted else None
         if self.pair is None:
             fresh = dict(self._alone(ids, request, fresh=True).best) if trusted else {}
-            return metrics.near_tie_of(cached, fresh, answer[-1], other, step) if cached else None
+            return metrics.near_tie_of(cached, fresh, answer[-1], other) if cached else None
         lane, backend = standard_lane(self.pair), cast("LocalBackend", self.backends[LOCAL])
         backend.load(lane, lambda step: None)
         return backend.near_tie(lane, request, _ids(standard.prompt_ids), answer, other, cached)
