@@ -147,7 +147,7 @@ ALL = (
         does="tokens that a schema dictates",
         needs="a request with a JSON schema, a regular expression or a grammar",
         paper="Beurer-Kellner et al. 2024, Guiding LLMs the Right Way (DOMINO); here by llguidance",
-        builder=f"{DRAFTERS}.composite:build_grammar",
+        builder=f"{DRAFTERS}.base:build_none",
     ),
     DraftingMethod(
         "assistant",

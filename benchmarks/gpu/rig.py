@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from playground.decoding.drafters.base import Drafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.graphs import Graphs, graphs_for
@@ -229,7 +229,7 @@ def rounds(
     sampler = Sampler(Request("numbers", **sampling), target.device, prompt, graphs=graphs)
     tokenizer: Any = Numbers()
     return decode(
-        target, drafter, Constant(lookahead), sampler, Detokenizer(tokenizer, prompt), prompt, max_new_tokens, (), rule
+        target, drafter, Lookahead(lookahead), sampler, Detokenizer(tokenizer, prompt), prompt, max_new_tokens, (), rule
     )
 
 

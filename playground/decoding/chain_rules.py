@@ -12,25 +12,19 @@ exact rule for one chain accepts more on average.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from playground.decoding.sampling import Noise, whole
-from playground.decoding.transfer import to_device
 
 
-class Sampled(Protocol):
-    """A draft of k sampled tokens: their `ids`, and the `probabilities` that they were sampled from, (k,
-    vocabulary)."""
+class Chain(NamedTuple):
+    """A sampled chain on the device: (k,) ids, and the (k, vocabulary) distributions that they were sampled from."""
 
-    @property
-    def ids(self) -> Sequence[int] | Tensor: ...
-
-    @property
-    def probabilities(self) -> Tensor | None: ...
+    ids: Tensor
+    probabilities: Tensor
 
 
 class Block(NamedTuple):
@@ -45,7 +39,7 @@ class Block(NamedTuple):
         return (places * (u < self.bounds)).amax(dim=0, keepdim=True)
 
 
-def speculative_sampling(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
+def speculative_sampling(draft: Chain, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
     """Verifies a sampled draft token by token.
 
     Args:
@@ -62,7 +56,7 @@ def speculative_sampling(draft: Sampled, p: Tensor, noise: Noise, complete: Tens
     return outcome_of(n, p_n, (p_n - q_n).clamp(min=0), noise, complete, u)
 
 
-def block_verification(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
+def block_verification(draft: Chain, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
     """Verifies a sampled draft as a block; arguments and result are those of `speculative_sampling`."""
     q, u = _drafted(draft), noise.uniform(len(draft.ids))
     block = block_of(draft, p)
@@ -72,13 +66,13 @@ def block_verification(draft: Sampled, p: Tensor, noise: Noise, complete: Tensor
     return outcome_of(n, p_n, rest, noise, complete, torch.cat([u, block.bounds]))
 
 
-def kept_by_tokens(draft: Sampled, p: Tensor, u: Tensor) -> Tensor:
+def kept_by_tokens(draft: Chain, p: Tensor, u: Tensor) -> Tensor:
     """Returns a (1,) tensor: how many tokens the token-by-token rule accepts. `u`: (k,), uniform numbers."""
     at_drafted, q = _at_drafted(draft, p)
     return (u * q < at_drafted).long().cumprod(0).sum()[None]
 
 
-def block_of(draft: Sampled, p: Tensor) -> Block:
+def block_of(draft: Chain, p: Tensor) -> Block:
     """Computes the numbers of block verification. `p`: (k + 1, vocabulary), the target's distributions."""
     q = _drafted(draft)
     at_drafted, q_of = _at_drafted(draft, p)
@@ -90,16 +84,14 @@ def block_of(draft: Sampled, p: Tensor) -> Block:
     return Block(torch.cat([running.new_ones(1), running]), torch.cat([inner, running[-1:]]))
 
 
-def _drafted(draft: Sampled) -> Tensor:
+def _drafted(draft: Chain) -> Tensor:
     """Returns q as (k + 1, vocabulary). The last row, where nothing was drafted, is 0."""
-    assert draft.probabilities is not None, "the draft was sampled"
     return torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))
 
 
-def _at_drafted(draft: Sampled, p: Tensor) -> tuple[Tensor, Tensor]:
+def _at_drafted(draft: Chain, p: Tensor) -> tuple[Tensor, Tensor]:
     """Returns p and q of each draft token, (k,) each."""
-    assert draft.probabilities is not None, "the draft was sampled"
-    ids = to_device(draft.ids, p.device)[:, None]
+    ids = draft.ids[:, None]
     return p[:-1].gather(1, ids)[:, 0], draft.probabilities.gather(1, ids)[:, 0]
 
 

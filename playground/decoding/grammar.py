@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -35,20 +34,22 @@ PASS_S = 10.0  # limit for the masks of one pass, which can be many: a run can b
 EVERYTHING = b""  # a mask that refuses nothing, for rows that are never read: after a refused token or an end of text
 
 
-class Grammar(Protocol):
-    """Follows one answer.
+class Grammar:
+    """Follows one answer. This base allows everything, for requests without a grammar.
 
     Attributes:
         seconds: the time spent on masks since `limited` was last called; None without a grammar.
     """
 
-    seconds: float | None
+    seconds: float | None = None
 
     def forced(self) -> list[int]:
         """Returns the tokens that must come next, as the tokenizer writes them; empty where there is a choice."""
+        return []
 
     def limited(self, draft: Draft) -> Draft:
         """Returns the part of the draft that the grammar allows. The next call of `masked` is for its rows."""
+        return draft
 
     def masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Returns the scores with -inf where the grammar refuses. Where that leaves nothing, since the scores refuse
@@ -57,27 +58,11 @@ class Grammar(Protocol):
         Args:
             scores, logits: (k + 1, vocabulary), after the text and after each token of the limited draft.
         """
-
-    def commit(self, ids: Sequence[int]) -> None:
-        """Adds tokens to the text."""
-
-
-class Free(Grammar):
-    """Allows everything, for requests without a grammar."""
-
-    seconds = None
-
-    def forced(self) -> list[int]:
-        return []
-
-    def limited(self, draft: Draft) -> Draft:
-        return draft
-
-    def masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         return scores
 
     def commit(self, ids: Sequence[int]) -> None:
-        pass
+        """Adds tokens to the text."""
+        return None
 
 
 class Constraint(Grammar):
@@ -87,6 +72,8 @@ class Constraint(Grammar):
         matcher: a matcher at the start of the answer, for this use alone.
         eos_ids: the tokens that may end the text.
     """
+
+    seconds: float
 
     def __init__(self, matcher: LLMatcher, eos_ids: Sequence[int]) -> None:
         self._matcher, self._eos_ids = matcher, list(eos_ids)
@@ -182,7 +169,7 @@ def grammar_for(request: Request, target: LoadedModel) -> Grammar:
         PlaygroundError: the grammar is broken, no text satisfies it, or the target's tokenizer is not supported.
     """
     if not request.constraint:
-        return Free()
+        return Grammar()
     source = compiled(request)
     if source not in target.grammars:
         target.grammars[source] = matcher_of(request, _tokenizer(target))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 
@@ -14,34 +13,14 @@ from playground.lane import Lane
 from playground.models.device import free_bytes
 
 
-class Lookahead(Protocol):
-    """A policy.
+class Lookahead:
+    """A policy; the base of all others, whose lookahead never changes.
 
     Attributes:
         tokens: γ, the number of tokens to draft next.
         stop_below: the drafter stops after a token whose q is lower, or before one whose confidence is.
         capped: whether memory allowed fewer tokens than the policy wanted.
     """
-
-    tokens: int
-    stop_below: float
-    capped: bool
-
-    def worth(self, draft: Draft) -> Draft:
-        """Returns the part of a draft that is worth its verification."""
-
-    def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
-        """Learns from a round.
-
-        Args:
-            path: the indices of the accepted tokens.
-            draft_s: seconds spent drafting.
-            target_s: seconds spent in the target: verifying, then rolling both caches back.
-        """
-
-
-class Constant:
-    """A lookahead that never changes."""
 
     stop_below = 0.0
     capped = False
@@ -50,13 +29,21 @@ class Constant:
         self.tokens = tokens
 
     def worth(self, draft: Draft) -> Draft:
+        """Returns the part of a draft that is worth its verification."""
         return draft
 
     def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
-        pass
+        """Learns from a round; by default nothing.
+
+        Args:
+            path: the indices of the accepted tokens.
+            draft_s: seconds spent drafting.
+            target_s: seconds spent in the target: verifying, then rolling both caches back.
+        """
+        return None
 
 
-class Heuristic(Constant):
+class Heuristic(Lookahead):
     """transformers' `num_assistant_tokens_schedule="heuristic"`: two more tokens after a draft that was accepted in
     full, one fewer (but at least one) after any other."""
 
@@ -65,7 +52,7 @@ class Heuristic(Constant):
             self.tokens = self.tokens + 2 if len(path) == draft.depth else max(1, self.tokens - 1)
 
 
-class Confidence(Constant):
+class Confidence(Lookahead):
     """A constant lookahead that ends early, after a token whose q is below a threshold: transformers'
     `assistant_confidence_threshold`. A lookup has q = 1 for all its tokens. A drafter with a confidence head ends
     before the first token whose confidence is below the threshold."""
@@ -75,13 +62,31 @@ class Confidence(Constant):
         self.stop_below = threshold
 
 
-class Measured(Constant):
+KEEP, KEEP_RATE = 0.97, 0.9  # of each sum, from a round to the next
+
+
+class Mean:
+    """The quotient of two sums that decay from round to round, so that late rounds count more."""
+
+    def __init__(self, total: float, weight: float, keep: float = KEEP) -> None:
+        self.total, self.weight, self._keep = total, weight, keep
+
+    def add(self, total: float, weight: float) -> None:
+        self.total = self._keep * self.total + total
+        self.weight = self._keep * self.weight + weight
+
+    @property
+    def value(self) -> float:
+        return self.total / self.weight
+
+
+class Measured(Lookahead):
     """Drafts and verifies what pays, by what passes and drafts cost here and by what this run has accepted.
 
     A round that gives E tokens and costs C plain passes is worth E - R C, where R is the run's tokens per plain pass of
     late: the choice that is worth most gives the most tokens per second (Dinkelbach 1967, fractional programming). So a
     draft is cut to the tokens that are worth their verification, a drafter stops where a further token is less likely
-    than its price, and while drafting does not pay, the lane decodes plainly. Sums decay from round to round.
+    than its price, and while drafting does not pay, the lane decodes plainly.
 
     The costs of passes were measured when the model was loaded, on another text and perhaps on a busy machine. So this
     run's plain rounds are compared with the others, and wide passes cost more or less from then on (`_steep`). What a
@@ -92,8 +97,8 @@ class Measured(Constant):
         cost: returns the cost of a target pass over a number of tokens, in passes over one token.
     """
 
-    KEEP, KEEP_RATE = 0.97, 0.9  # of each sum, from a round to the next
     PRIOR = 2.0  # tokens for which the drafter's own probabilities are believed
+    RENEWED = (1 - KEEP) * PRIOR  # what each round adds to the prior, as much as it loses by decay
     LOSS, REST, LONGEST = 0.7, 16, 64  # plain passes lost before a pause; its rounds, twice as many each time
     GUESS = 0.2  # plain rounds that the first pass counts for, whatever its width
     LEVEL, LEVELS = 0.25, 2.0  # the guess, in plain passes; the levels that it counts for
@@ -103,13 +108,13 @@ class Measured(Constant):
         super().__init__(most)
         self._most, self._cost = most, cost
         self._step = (cost(5) - 1) / 4  # the price of one more token in a narrow pass
-        self._expected = [self.PRIOR, self.PRIOR]  # of lookups, and of drafts that a model scored
-        self._accepted = [self.PRIOR, self.PRIOR]
-        self._tokens = self._passes = 1.0  # their ratio is R
-        self._plain_s = self._plains = 0.0
-        self._drafts, self._levels = self.LEVEL * self.LEVELS, self.LEVELS  # of scored drafts
+        # Accepted tokens for each that the draft promised: of lookups, and of drafts that a model scored.
+        self._trust = Mean(self.PRIOR, self.PRIOR), Mean(self.PRIOR, self.PRIOR)
+        self._rate = Mean(1.0, 1.0, KEEP_RATE)  # R, tokens per plain pass
+        self._plain: Mean | None = None  # seconds of a plain pass
+        self._level = Mean(self.LEVEL * self.LEVELS, self.LEVELS)  # plain passes of one more level of a scored draft
+        self._wide = Mean(self.PRIOR, self.PRIOR)  # what wide passes cost beyond a plain one, over what was measured
         self._drafted, self._promised = 0, 0.0  # of the draft that is verified: its depth, and the tokens it shall give
-        self._wide, self._expected_wide = self.PRIOR, self.PRIOR  # what wide passes cost beyond a plain one
         self._balance, self._pause, self._waits = 0.0, self.REST, 0
         self._prefilled, self._rested = False, True
         self._set_threshold()
@@ -119,24 +124,25 @@ class Measured(Constant):
         if draft.probabilities is not None:  # whether a sampled token is verified must not depend on the token
             return draft
         chances = [1.0]
-        trust = self._trust(draft)
+        trust = self._trust[draft.candidates is not None].value
         for parent, q in zip(draft.parents, _chances(draft), strict=True):
             chances.append(chances[parent + 1] * min(1.0, trust * q))
         best = sorted(range(len(draft.ids)), key=lambda i: -chances[i + 1])  # each comes after its parent
-        rate = self._rate
-        kept = worthwhile((chances[i + 1] for i in best), lambda tokens: rate * self._price(tokens))
-        self._promised = sum(chances[i + 1] for i in best[:kept])
-        return draft.only(sorted(best[:kept]))
+        rate = max(1.0, self._rate.value)
+        n = worthwhile((chances[i + 1] for i in best), lambda tokens: rate * self._price(tokens))
+        self._promised = sum(chances[i + 1] for i in best[:n])
+        return draft.only(sorted(best[:n]))
 
     def update(self, draft: Draft, path: Sequence[int], draft_s: float, target_s: float) -> None:
         if not self._prefilled:  # the time of the first round is that of the prompt
             self._prefilled = True
             return
-        self._measure(len(draft.ids) + 1, target_s)
+        plain_s = self._measure(len(draft.ids) + 1, target_s)
         cost = self._price(len(draft.ids) + 1)
-        self._learn(draft, path)
+        if draft.probabilities is None:
+            self._learn(draft, path)
         if self.tokens:
-            spent = self._drafting(draft, draft_s)
+            spent = self._drafting(draft, draft_s / plain_s)
             promised = self._promised if draft.probabilities is None else len(path)
             gained = (len(path) + promised) / 2 - (cost - 1) - spent  # luck alone shall neither end nor prolong it
             self._balance = min(self._balance + gained, self.LOSS)
@@ -149,31 +155,27 @@ class Measured(Constant):
             self._waits -= 1
             self._rested = not self._waits
             self.tokens = self._most if self._rested else 0
-        self._tokens = self.KEEP_RATE * self._tokens + len(path) + 1
-        self._passes = self.KEEP_RATE * self._passes + cost
+        self._rate.add(len(path) + 1, cost)
         self._set_threshold()
 
     def _learn(self, draft: Draft, path: Sequence[int]) -> None:
         """Learns from the tokens that were compared with the target's choice: those after an accepted one."""
-        if draft.probabilities is not None:
-            return
-        kind, compared = draft.candidates is not None, {-1, *path}
-        judged = [q for parent, q in zip(draft.parents, _chances(draft), strict=True) if parent in compared]
-        for sums, new in (self._expected, sum(judged)), (self._accepted, len(path)):
-            sums[kind] = self.KEEP * sums[kind] + (1 - self.KEEP) * self.PRIOR + new
+        compared = {-1, *path}
+        expected = sum(q for parent, q in zip(draft.parents, _chances(draft), strict=True) if parent in compared)
+        self._trust[draft.candidates is not None].add(self.RENEWED + len(path), self.RENEWED + expected)
 
-    def _measure(self, tokens: int, target_s: float) -> None:
-        """Learns from the time of a pass over so many tokens."""
+    def _measure(self, tokens: int, target_s: float) -> float:
+        """Learns from the time of a pass over so many tokens, and returns the seconds of a plain pass."""
         expected = self._cost(tokens)
-        if not self._plains:  # a guess, until there is a plain round
-            self._plain_s, self._plains = self.GUESS * target_s / expected, self.GUESS
-        usual_s = self._plain_s / self._plains
+        if self._plain is None:  # a guess, until there is a plain round
+            self._plain = Mean(self.GUESS * target_s / expected, self.GUESS)
+        usual_s = self._plain.value
         cost = min(target_s / usual_s, self.OUTLIER * expected)
         if tokens == 1:
-            self._plain_s, self._plains = self.KEEP * self._plain_s + cost * usual_s, self.KEEP * self._plains + 1
+            self._plain.add(cost * usual_s, 1)
         else:
-            self._wide = self.KEEP * self._wide + cost - 1
-            self._expected_wide = self.KEEP * self._expected_wide + expected - 1
+            self._wide.add(cost - 1, expected - 1)
+        return self._plain.value
 
     def _price(self, tokens: int) -> float:
         """Returns the cost of a pass over so many tokens in plain passes, as this run has seen it."""
@@ -181,38 +183,23 @@ class Measured(Constant):
 
     @property
     def _steep(self) -> float:
-        return min(max(self._wide / max(self._expected_wide, 0.1), 0.5), self.OUTLIER)
+        return min(max(self._wide.total / max(self._wide.weight, 0.1), 0.5), self.OUTLIER)
 
-    def _drafting(self, draft: Draft, draft_s: float) -> float:
-        """Returns the cost of a draft in plain passes. The first, and that after a pause, also reads the text."""
-        cost = draft_s * self._plains / self._plain_s
+    def _drafting(self, draft: Draft, cost: float) -> float:
+        """Returns what a draft is taken to cost in plain passes, given what it did cost. The first draft, and that
+        after a pause, also reads the text."""
         if draft.candidates is None:
             return min(cost, 1.0)
+        levels = self._drafted + 1
         if not self._rested:
-            usual = self._level * (self._drafted + 1)
-            self._drafts = self.KEEP * self._drafts + min(cost, self.OUTLIER * usual)
-            self._levels = self.KEEP * self._levels + self._drafted + 1
+            self._level.add(min(cost, self.OUTLIER * self._level.value * levels), levels)
         self._rested = False
-        return self._level * (self._drafted + 1)
-
-    @property
-    def _level(self) -> float:
-        """The cost of one more level of a scored draft, in plain passes."""
-        return self._drafts / self._levels
-
-    @property
-    def _rate(self) -> float:
-        return max(1.0, self._tokens / self._passes)
-
-    def _trust(self, draft: Draft) -> float:
-        """The number of accepted tokens for each that the draft's own probabilities promise."""
-        kind = draft.candidates is not None
-        return self._accepted[kind] / self._expected[kind]
+        return self._level.value * levels
 
     def _set_threshold(self) -> None:
-        trust = self._accepted[True] / self._expected[True]
-        step = self._steep * self._step + self._level
-        self.stop_below = min(MOST_SURE, self._rate * step / max(trust, MOST_SURE / 10))
+        step = self._steep * self._step + self._level.value
+        trust = max(self._trust[True].value, MOST_SURE / 10)
+        self.stop_below = min(MOST_SURE, max(1.0, self._rate.value) * step / trust)
 
 
 MOST_SURE = 0.9  # the highest threshold: a surer drafter is hardly ever wrong
@@ -230,7 +217,7 @@ def _chances(draft: Draft) -> Sequence[float]:
     return draft.confidences or [1.0 if q is None else q for q in draft.q]
 
 
-class MemoryCap:
+class MemoryCap(Lookahead):
     """Reduces another policy's lookahead while fewer than `keep_free` bytes are free on the device: in proportion, down
     to 0, which is standard decoding. A tree shrinks with its lookahead.
 
@@ -239,6 +226,7 @@ class MemoryCap:
     """
 
     def __init__(self, policy: Lookahead, keep_free: float, free: Callable[[], int]) -> None:
+        super().__init__(policy.tokens)
         self._policy, self._keep_free, self._free = policy, keep_free, free
         self._ask()
 
@@ -272,4 +260,4 @@ def _policy(lane: Lane, cost: Callable[[int], float]) -> Lookahead:
             return Confidence(lane.lookahead, lane.confidence_threshold)
         case "auto":
             return Measured(lane.lookahead, cost)
-    return Constant(lane.lookahead)
+    return Lookahead(lane.lookahead)

@@ -21,7 +21,7 @@ from functools import partial
 
 from playground.decoding.clock import Clock
 from playground.decoding.drafters.base import Draft, Drafter
-from playground.decoding.grammar import Free, Grammar
+from playground.decoding.grammar import Grammar
 from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
@@ -58,7 +58,7 @@ def decode(
     Raises:
         PlaygroundError: the target's logits contain NaN, or the grammar cannot be followed.
     """
-    grammar = grammar or Free()
+    grammar = grammar or Grammar()
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
     clock = Clock(target.device)

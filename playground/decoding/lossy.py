@@ -22,7 +22,7 @@ import torch
 
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.sampling import Sampler
-from playground.decoding.tree_rules import Tree, traversal
+from playground.decoding.tree_rules import Tree, verify_tree
 from playground.decoding.verify import Rule, Verdict, decide, decisions, on_device, verdict_of
 from playground.lane import Lane
 
@@ -91,7 +91,9 @@ def traversal_alpha(draft: Draft, scores: torch.Tensor, sampler: Sampler, length
         return decide(draft, scores, sampler, length)
     p, tree = sampler.probabilities(scores), on_device(draft, "traversal", scores.device)
     assert isinstance(tree, Tree), "the draft is one"
-    outcome = traversal(tree, p, sampler, rescale=lambda mass, alpha, left: (mass / left).nan_to_num(1.0).clamp(max=1))
+    outcome = verify_tree(
+        tree, p, sampler, rescale=lambda mass, alpha, left: (mass / left).nan_to_num(1.0).clamp(max=1)
+    )
     verdict = verdict_of(outcome, draft, "traversal")
     assert verdict, "p is complete"
     return replace(verdict, rule="")
@@ -170,8 +172,4 @@ class Forced(Drafter):
 
 def _first_branch(draft: Draft) -> list[int]:
     """Returns the branch that follows the first child of each token, from the root on."""
-    branch: list[int] = []
-    for i, parent in enumerate(draft.parents):
-        if parent == (branch[-1] if branch else -1):
-            branch.append(i)
-    return branch
+    return _walk(draft, lambda row, i: True)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from playground.decoding.drafters.base import NOTHING, Draft
-from playground.decoding.grammar import Free, Grammar
+from playground.decoding.grammar import Grammar
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.metrics.lossless import RANKS, NearTie, Placed
@@ -27,7 +27,7 @@ def placed(
 ) -> list[Placed]:
     """Places each token of the answer in the distribution that it should have been sampled from. `drafted`: for each,
     the ids that were drafted in its place. `grammar`: the answer's grammar, at its start."""
-    grammar = grammar or Free()
+    grammar = grammar or Grammar()
     places = []
     most = RANKS[-1]
     for at, scores, logits in _rows(target, sampler, prompt, answer):
@@ -63,7 +63,7 @@ def near_tie(
         elsewhere: the log-probabilities that another program, which decoded, gives the likeliest tokens here. Its
             arithmetic then counts as rounding.
     """
-    grammar = grammar or Free()
+    grammar = grammar or Grammar()
     one_by_one, at_once = runners
     for end in range(len(answer)):
         ids = [*prompt, *answer[:end]]

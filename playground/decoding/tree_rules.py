@@ -15,6 +15,7 @@ loses x. A parent without further children is judged as a leaf. For a tree with 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -83,20 +84,11 @@ def rescaled(mass: Tensor, alpha: Tensor, q_left: Tensor) -> Tensor:
     return torch.where(alpha == 1, 1.0, mass / (mass + 1 - alpha))
 
 
-def recursive_rejection(tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None = None) -> Tensor:
-    """Verifies a tree from its root; arguments and result are those of `chain_rules.speculative_sampling`."""
-    return _judged(tree, p, noise, complete, None)
-
-
-def traversal(
-    tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None = None, rescale: Rescale = rescaled
+def verify_tree(
+    tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None = None, rescale: Rescale | None = None
 ) -> Tensor:
-    """Verifies a tree from its leaves; arguments and result are those of `chain_rules.speculative_sampling`.
-    `rescale`: returns a parent's α after the rejection of a child."""
-    return _judged(tree, p, noise, complete, rescale)
-
-
-def _judged(tree: Tree, p: Tensor, noise: Noise, complete: Tensor | None, rescale: Rescale | None) -> Tensor:
+    """Verifies a tree; arguments and result are those of `chain_rules.speculative_sampling`. `rescale`: for traversal,
+    what returns a parent's α after the rejection of a child; None for recursive rejection."""
     u = noise.uniform(len(tree.ids))
     bounds, left = tested(tree, p, rescale)
     row = tree.accepted(u < bounds)
@@ -109,7 +101,7 @@ def tested(tree: Tree, p: Tensor, rescale: Rescale | None) -> tuple[Tensor, Tens
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
-        rescale: that of `traversal`; None for recursive rejection, where every α is 1.
+        rescale: that of `verify_tree`; without it every α is 1.
 
     Returns:
         The chance with which each token passes its test, (k,); and what is left of p after all children of a token were
@@ -139,7 +131,10 @@ def tested(tree: Tree, p: Tensor, rescale: Rescale | None) -> tuple[Tensor, Tens
     return alphas[1:-1], left_of
 
 
-RULES = {"recursive": recursive_rejection, "traversal": traversal}
+RULES: dict[str, Callable[..., Tensor]] = {
+    "recursive": verify_tree,
+    "traversal": partial(verify_tree, rescale=rescaled),
+}
 
 
 def children_of(draft: Draft) -> dict[int, list[int]]:

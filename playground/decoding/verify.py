@@ -18,19 +18,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from playground.decoding import tree_rules
-from playground.decoding.chain_rules import (
-    Sampled,
-    block_of,
-    block_verification,
-    kept_by_tokens,
-    speculative_sampling,
-)
+from playground.decoding.chain_rules import Chain, block_of, block_verification, kept_by_tokens, speculative_sampling
 from playground.decoding.drafters.base import Draft, rank_among
 from playground.decoding.sampling import Sampler, noise_of, whole
 from playground.decoding.text import Detokenizer
@@ -65,13 +59,9 @@ class Verdict:
         """Returns the verdict for an answer that ends with the n-th accepted token: tokens after it are not judged, and
         the target's own token is not part of the output."""
         path = self.path[:n]
-        judged = {-1, *path[:-1]}
-        decisions: list[Decision] = [
-            "accepted" if i in path else "rejected" if parent in judged else "unverified"
-            for i, parent in enumerate(draft.parents)
-        ]
-        kept = [bound if it != "unverified" else None for bound, it in zip(self.bounds, decisions, strict=False)]
-        return replace(self, path=path, decisions=decisions, bounds=kept)
+        decided = decisions(draft, path, judged=path[:-1])
+        bounds = [bound if it != "unverified" else None for bound, it in zip(self.bounds, decided, strict=False)]
+        return replace(self, path=path, decisions=decided, bounds=bounds)
 
     def draw(self, i: int) -> float | None:
         """Returns the uniform number that decided draft token i; None if none did."""
@@ -149,13 +139,6 @@ def verdict_of(outcome: Tensor, draft: Draft, rule: str) -> Verdict | None:
     return Verdict(path, int(token), decisions(draft, path), numbers[:k], bounds, rule)
 
 
-class Chain(NamedTuple):
-    """A sampled chain on the device: (k,) ids, and the (k, vocabulary) distributions that they were sampled from."""
-
-    ids: Tensor
-    probabilities: Tensor
-
-
 def on_device(draft: Draft, rule: str, device: torch.device) -> Chain | Tree:
     """Returns a sampled draft as its rule takes it."""
     return _sampled_from(to_device(draft.ids, device), _q(draft), *(to_device(x, device) for x in _layout(draft, rule)))
@@ -226,12 +209,12 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
         path.append(at)
 
 
-def decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
+def decisions(draft: Draft, path: Sequence[int], judged: Sequence[int] | None = None) -> list[Decision]:
     """Returns a decision for each draft token. A token whose parent was accepted was compared with the target's choice;
-    tokens after a rejection were not."""
-    verified = {-1, *path}
+    tokens after a rejection were not. `judged`: those after which tokens were compared, by default the whole path."""
+    accepted, compared = {*path}, {-1, *(path if judged is None else judged)}
     return [
-        "accepted" if i in verified else "rejected" if parent in verified else "unverified"
+        "accepted" if i in accepted else "rejected" if parent in compared else "unverified"
         for i, parent in enumerate(draft.parents)
     ]
 
@@ -368,7 +351,7 @@ def accepted_by_other_rule(draft: Draft, verdict: Verdict, p: Tensor) -> int:
     return draft.depths[int(last_by(other, drafted, p, to_device(verdict.draws, p.device)))]
 
 
-def last_by(rule: str, drafted: Sampled, p: Tensor, u: Tensor) -> Tensor:
+def last_by(rule: str, drafted: Chain | Tree, p: Tensor, u: Tensor) -> Tensor:
     """Returns the row of p after the last token that a rule accepts, (1,). `u`: (k,), uniform numbers."""
     if isinstance(drafted, Tree):
         rescale = tree_rules.rescaled if rule == "traversal" else None

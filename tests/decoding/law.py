@@ -19,7 +19,7 @@ from playground.decoding.drafters.base import Branches, Draft, Drafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import after_forced
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.grammar import Free, Grammar
+from playground.decoding.grammar import Grammar
 from playground.decoding.lookahead import Confidence
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -244,7 +244,7 @@ def follows_the_law(
                 if target.length:
                     target.commit(drafter.rewind(target.length))
                 sampler = new_sampler(text, seed * draws + run, **settings)
-                grammar = language.start() if language else Free()
+                grammar = language.start() if language else Grammar()
                 rounds = loop.decode(
                     target, after_forced(grammar, drafter), Confidence(2, stop_below), sampler, NoText(), text, LENGTH,
                     eos_ids, rule, grammar=grammar,

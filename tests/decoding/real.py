@@ -28,7 +28,7 @@ from playground.decoding.drafters.mtp import branches as mtp_branches
 from playground.decoding.drafters.parallel import DFlashBranches, HeadsBranches, MedusaBranches, PEagleBranches
 from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.drafters.walked import WalkedBranches
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
@@ -148,7 +148,7 @@ def begun(
     target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device, prompt, graphs=graphs)
     drafter, detokenizer = new_drafter(target), Detokenizer(NumberTokenizer(), prompt)
     options = dict(seam=seam(model.config), rule=rule)
-    return decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
+    return decode(target, drafter, Lookahead(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
 
 
 def ids_of(rounds: Sequence[Round]) -> list[int]:

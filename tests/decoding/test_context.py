@@ -12,7 +12,7 @@ from playground.decoding import estimate
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -102,7 +102,7 @@ def test_of_later_turns_only_one_within_the_context_is_drafted(way, tmp_path):
 
     def turn(prompt: list[int], target, drafter) -> tuple[list[int], list[list[int]]]:
         sampler, detokenizer = Sampler(Request("x"), target.device), Detokenizer(NumberTokenizer(), prompt)
-        rounds = list(decode(target, drafter, Constant(3), sampler, detokenizer, prompt, 12, {V - 1}))
+        rounds = list(decode(target, drafter, Lookahead(3), sampler, detokenizer, prompt, 12, {V - 1}))
         return ids_of(rounds), [[token.id for token in round_.drafted] for round_ in rounds]
 
     first, _ = turn(PROMPT, target, drafter)

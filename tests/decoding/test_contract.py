@@ -17,7 +17,7 @@ from playground.conversation import Message
 from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -86,7 +86,7 @@ def ours(way: str, prompt: list[int], repetition_penalty: float = 1.0, **asks: o
     contract = Contract(GenerationConfig(**asks), [END], V)
     target, sampler = EagerRunner(MODEL), Sampler(request, MODEL.device, prompt, contract)
     drafts = drafting(way)(target)
-    return ids_of([*decode(target, drafts, Constant(4), sampler, NoText(), prompt, TOKENS, {END})])
+    return ids_of([*decode(target, drafts, Lookahead(4), sampler, NoText(), prompt, TOKENS, {END})])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, GrammarDrafter, after_forced
 from playground.decoding.drafters.tree import SampledTreeDrafter
 from playground.decoding.grammar import Constraint, grammar_for
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners
@@ -139,7 +139,7 @@ def rounds_of(
     target, sampler = FakeModel(random_law(5, V), V), Sampler(Request("x"), CPU)
     grammar = grammar or start(regex)
     return list(
-        decode(target, drafter, Constant(lookahead), sampler, NoText(), PROMPT, tokens, (END,), grammar=grammar)
+        decode(target, drafter, Lookahead(lookahead), sampler, NoText(), PROMPT, tokens, (END,), grammar=grammar)
     )
 
 

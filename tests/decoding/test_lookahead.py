@@ -11,7 +11,7 @@ from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.lookahead import Constant, Measured, MemoryCap, lookahead_for
+from playground.decoding.lookahead import Lookahead, Measured, MemoryCap, lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
@@ -141,7 +141,7 @@ def test_an_unknown_policy_is_named():
 
 def test_a_memory_cap_shrinks_drafts_as_memory_runs_short_and_lets_them_grow_again():
     free = iter([8e9, 4e9, 2e9, 1e9, 0.1e9, 8e9])
-    cap = MemoryCap(Constant(8), 4e9, lambda: int(next(free)))
+    cap = MemoryCap(Lookahead(8), 4e9, lambda: int(next(free)))
     seen = [(cap.tokens, cap.capped)]
     for _ in range(5):
         cap.update(chain(1.0), [0], 0.1, 0.1)
@@ -165,7 +165,7 @@ def test_a_memory_cap_stands_over_any_policy():
 def test_every_policy_works_with_every_kind_of_drafter(name, keep_free_gb, way):
     vocab = 8
     law, sampler = random_law(1, vocab), Sampler(Request("x"), CPU)
-    plain = decoded(law, NoDrafter(), Constant(1), sampler)
+    plain = decoded(law, NoDrafter(), Lookahead(1), sampler)
     tree = TreeDrafter(LawBranches(random_law(2, vocab), vocab), 6, (), lookahead=4)
     drafter = {
         "assistant": lambda: AssistantDrafter(FakeModel(random_law(2, vocab), vocab), vocab, ()),

@@ -14,7 +14,7 @@ from playground.decoding import clock, loop
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
-from playground.decoding.lookahead import Confidence, Constant, Heuristic
+from playground.decoding.lookahead import Confidence, Heuristic, Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
@@ -33,7 +33,7 @@ def rounds_of(target, drafter, prompt=(1,), *, lookahead=None, max_new_tokens=20
         drafter = AssistantDrafter(FakeModel(random_law(2, V), V), V, set(eos))
     detokenizer = Detokenizer(NumberTokenizer(), prompt)
     return list(
-        decode(target, drafter, lookahead or Constant(4), sampler, detokenizer, prompt, max_new_tokens, set(eos))
+        decode(target, drafter, lookahead or Lookahead(4), sampler, detokenizer, prompt, max_new_tokens, set(eos))
     )
 
 
@@ -148,7 +148,7 @@ def test_padded_vocabularies_of_other_sizes_are_brought_to_the_targets(assistant
 
 def test_a_confident_policy_drafts_less_where_the_drafter_is_unsure():
     arguments = dict(max_new_tokens=30, request=Request("x"))
-    sure = rounds_of(FakeModel(counting_law(V), V), "assistant", lookahead=Constant(8), **arguments)
+    sure = rounds_of(FakeModel(counting_law(V), V), "assistant", lookahead=Lookahead(8), **arguments)
     careful = rounds_of(FakeModel(counting_law(V), V), "assistant", lookahead=Confidence(8, 0.9), **arguments)
     assert sum(len(r.drafted) for r in careful) < sum(len(r.drafted) for r in sure)
     assert ids_of(careful) == ids_of(sure)
@@ -192,7 +192,7 @@ class Ticks:
 
 def test_the_clock_stops_while_a_round_is_annotated_and_policies_see_the_roll_back(monkeypatch):
     ticks, target, seen = Ticks(), FakeModel(counting_law(V), V), []
-    drafter, lookahead = ScriptedDrafter(always_wrong), Constant(2)
+    drafter, lookahead = ScriptedDrafter(always_wrong), Lookahead(2)
     monkeypatch.setattr(clock, "time", ticks)
     monkeypatch.setattr(loop, "annotate", ticks.taking(100.0, loop.annotate))
     monkeypatch.setattr(drafter, "propose", ticks.taking(1.0, drafter.propose))

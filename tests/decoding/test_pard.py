@@ -13,7 +13,7 @@ from playground.decoding.drafters.branches import branches_of
 from playground.decoding.drafters.build import Setup, build_drafter
 from playground.decoding.drafters.parallel import DRAFTS
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners
@@ -80,7 +80,7 @@ def test_greedy_equals_generate(models, way):
         target, sampler = EagerRunner(model), Sampler(Request("x"), model.device)
         drafter = build_drafter(models, Lane(way, "tiny", way), target)
         detokenizer = Detokenizer(models.target.tokenizer, prompt)
-        rounds = list(decode(target, drafter, Constant(6), sampler, detokenizer, prompt, 24, models.target.eos_ids))
+        rounds = list(decode(target, drafter, Lookahead(6), sampler, detokenizer, prompt, 24, models.target.eos_ids))
         ids = torch.tensor([prompt])
         plain = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
         assert [token.id for round_ in rounds for token in round_.tokens] == plain[0, len(prompt) :].tolist()
@@ -100,7 +100,7 @@ def test_sampled_runs_follow_the_targets_law(models, way):
         target, sampler = EagerRunner(model), Sampler(Request("x", seed=seed, **sampling), model.device)
         drafter = build_drafter(models, Lane(way, "tiny", way), target)
         detokenizer = Detokenizer(models.target.tokenizer, prompt)
-        rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, 3, ())
+        rounds = decode(target, drafter, Lookahead(2), sampler, detokenizer, prompt, 3, ())
         counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
     assert agrees(list(counts.values()), torch.tensor(list(chances.values())))
 

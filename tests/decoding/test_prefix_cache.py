@@ -17,7 +17,7 @@ from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.drafters.parallel import PardBranches
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.prefix_cache import CachedPrefix, shared
 from playground.decoding.runners.eager import EagerRunner
@@ -82,7 +82,7 @@ def drafting(way: str, new=EagerRunner):
 def rounds_on(target, drafter, prompt, temperature=0.0):
     sampler = Sampler(Request("x", temperature=temperature, seed=3), target.device, prompt)
     rule, detokenizer = partial(decide, verification="traversal"), Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(4), sampler, detokenizer, prompt, 16, {V - 1}, rule))
+    return list(decode(target, drafter, Lookahead(4), sampler, detokenizer, prompt, 16, {V - 1}, rule))
 
 
 def drafts(rounds):

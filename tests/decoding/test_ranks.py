@@ -9,7 +9,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import rank_among
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
@@ -23,7 +23,7 @@ TARGET, DRAFTER = random_law(1, V), random_law(2, V)
 
 def rounds_of(drafter):
     sampler, detokenizer = Sampler(Request("x"), torch.device("cpu")), Detokenizer(NumberTokenizer(), [0])
-    return list(decode(FakeModel(TARGET, V), drafter, Constant(3), sampler, detokenizer, [0, 1], 30, ()))
+    return list(decode(FakeModel(TARGET, V), drafter, Lookahead(3), sampler, detokenizer, [0, 1], 30, ()))
 
 
 def expected_rank(text, choice):

@@ -15,7 +15,7 @@ from playground.decoding.chain_rules import block_of, kept_by_tokens
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
 from playground.decoding.drafters.tree import WIDTH, SampledTreeDrafter, chance, shape
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.verify import RULES, accepted_by_other_rule, decide, on_device, verdict_of
@@ -130,7 +130,7 @@ def given(name, rescale=tree_rules.rescaled):
         def judged(u):
             sampler = Left(SAMPLED, CPU)
             sampler.uniform = lambda n: torch.tensor(u)
-            kept = verdict_of(RULES[name](draft, p, sampler), draft, name)
+            kept = verdict_of(RULES[name](on_device(draft, name, CPU), p, sampler), draft, name)
             ratios = [min(1.0, float(p[i, x] / draft.probabilities[i, x])) for i, x in enumerate(draft.ids)]
             bounds = kept.bounds or [ratio if i <= len(kept.path) else None for i, ratio in enumerate(ratios)]
             return kept.path, sampler.left, bounds
@@ -267,7 +267,7 @@ def test_a_round_says_what_the_other_rule_would_have_kept_and_what_decided(way, 
     sampler = Sampler(SAMPLED, CPU)
     target = FakeModel(random_law(1, V), V)
     rule = partial(decide, verification=verification)
-    rounds = list(decode(target, drafter(way)(target), Constant(4), sampler, NoText(), [0, 1], 800, (), rule))
+    rounds = list(decode(target, drafter(way)(target), Lookahead(4), sampler, NoText(), [0, 1], 800, (), rule))
     drafted = [round_ for round_ in rounds if round_.drafted]
     assert {len(r.accepted) == r.other_rule for r in drafted} == {True, False}
     ahead = sum(r.other_rule - len(r.accepted) for r in drafted)
@@ -285,7 +285,8 @@ def test_what_is_counted_is_what_the_other_rule_keeps():
         for rule, other in (("token", "block"), ("block", "token")):
             verdict = decide(draft, p.log(), sampler, 1, rule)
             u = torch.tensor(verdict.draws)
-            kept = {"token": kept_by_tokens(draft, p, u), "block": block_of(draft, p).kept(u)}
+            chain = on_device(draft, "token", CPU)
+            kept = {"token": kept_by_tokens(chain, p, u), "block": block_of(chain, p).kept(u)}
             assert len(verdict.path) == int(kept[rule])
             assert accepted_by_other_rule(draft, verdict, p) == int(kept[other])
 

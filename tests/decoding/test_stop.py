@@ -20,7 +20,7 @@ from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, StopStrings, shown_until
@@ -91,7 +91,7 @@ def test_every_lane_ends_where_its_text_first_holds_a_stop_string(way, temperatu
         found, text = StopStrings(stops, NumberTokenizer(), prompt), Detokenizer(NumberTokenizer(), prompt)
         rule = partial(decide, verification=verification)
         rounds = decode(
-            target, way(), Constant(4), sampler, text, prompt, TOKENS, (), rule, stops=found
+            target, way(), Lookahead(4), sampler, text, prompt, TOKENS, (), rule, stops=found
         )  # fmt: skip
         return [*rounds], found, target
 
@@ -119,7 +119,7 @@ def test_what_is_accepted_after_a_stop_string_is_cut_off():
     drafter = ScriptedDrafter(lambda ids, k: [(ids[-1] + i) % 10 for i in range(1, k + 1)])
     stops = StopStrings(("4 5",), NumberTokenizer(), [1])
     text = Detokenizer(NumberTokenizer(), [1])
-    rounds = list(decode(target, drafter, Constant(6), sampler, text, [1], 20, (), stops=stops))
+    rounds = list(decode(target, drafter, Lookahead(6), sampler, text, [1], 20, (), stops=stops))
     assert [[(token.id, token.decision) for token in round_.drafted] for round_ in rounds] == [
         [(2, "accepted"), (3, "accepted"), (4, "accepted"), (5, "accepted"), (6, "unverified"), (7, "unverified")]
     ]

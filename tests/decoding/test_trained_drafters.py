@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from playground.decoding.drafters import hidden
 from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -163,6 +163,6 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, draws):
     for sampler in samplers:
         target = EagerRunner(model)
         drafter = new_drafter(target)
-        rounds = decode(target, drafter, Constant(2), sampler, NoText(), PROMPT, LENGTH, ())
+        rounds = decode(target, drafter, Lookahead(2), sampler, NoText(), PROMPT, LENGTH, ())
         counts[tuple(ids_of(rounds))] += 1
     assert agrees(list(counts.values()), torch.tensor(list(chances.values())))

@@ -15,7 +15,7 @@ from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.drafters.tree import WIDTH, TreeDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
@@ -177,7 +177,7 @@ def test_under_one_seed_a_sampled_text_is_the_same_whatever_was_chosen_as_a_draf
         sampler = Sampler(Request("x", temperature=0.8, top_p=0.9, seed=seed), torch.device("cpu"))
         detokenizer = Detokenizer(NumberTokenizer(), [0, 1])
         target = FakeModel(random_law(1, V), V)
-        rounds = list(decode(target, drafter, Constant(3), sampler, detokenizer, [0, 1], 30, ()))
+        rounds = list(decode(target, drafter, Lookahead(3), sampler, detokenizer, [0, 1], 30, ()))
         return [token.id for round_ in rounds for token in round_.tokens], target.passes
 
     for seed in range(5):
@@ -201,7 +201,7 @@ def test_a_round_tells_of_every_branch_what_became_of_it():
     sampler = Sampler(Request("x"), torch.device("cpu"))
     detokenizer = Detokenizer(NumberTokenizer(), [0])
     target = FakeModel(target_law, V)
-    rounds = list(decode(target, drafter, Constant(2), sampler, detokenizer, [0], 8, ()))
+    rounds = list(decode(target, drafter, Lookahead(2), sampler, detokenizer, [0], 8, ()))
     assert [token.id for round_ in rounds for token in round_.tokens] == [1, 2, 3, 0, 1, 2, 3, 0]
     first = rounds[0]
     assert [token.decision for token in first.accepted] == ["accepted"] * len(first.accepted)

@@ -14,7 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from playground.decoding.drafters import universal
 from playground.decoding.drafters.universal import TextEnd, UniversalDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -131,7 +131,7 @@ def run(target, tokenizer, drafter, prompt, lookahead=4, max_new_tokens=24, ends
     sampler = Sampler(Request("x", **sampling), torch.device("cpu"))
     ends = {tokenizer.eos_token_id} if ends is None else ends
     detokenizer = Detokenizer(tokenizer, prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
+    return list(decode(target, drafter, Lookahead(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
 
 
 def texts(n: int) -> list[str]:

@@ -16,7 +16,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.sampling import Sampler
-from playground.decoding.verify import decide, follow, verdict_of
+from playground.decoding.verify import decide, follow, on_device, verdict_of
 from playground.lane import Request
 from tests.decoding import law
 from tests.decoding.fakes import FakeModel, random_law
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 def judged(draft, p, sampler):
-    return verdict_of(speculative_sampling(draft, p, sampler), draft, "token")
+    return verdict_of(speculative_sampling(on_device(draft, "token", p.device), p, sampler), draft, "token")
 
 
 def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor, draws: int = 5_000, drafted: int | None = None, rule=judged):

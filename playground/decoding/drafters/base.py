@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -223,12 +223,6 @@ class Branches(Protocol):
         """Implements `Drafter.rewind`."""
 
 
-def rewound(drafters: Iterable[Drafter], length: int) -> int:
-    """Rewinds several drafters, of which at most one reads hidden states; returns how many tokens the target may
-    reuse."""
-    return min(drafter.rewind(length) for drafter in drafters)
-
-
 def rewound_model(model: Runner, length: int) -> int:
     """Implements `Drafter.rewind` for a model that reads nothing but the text."""
     if model.length > length and model.discards_old:
@@ -249,4 +243,6 @@ class NoDrafter(Drafter):
 
 
 def build_none(setup: object) -> NoDrafter:
+    """Builds a drafter that drafts nothing. It also serves the method grammar: `composite.after_forced` adds the forced
+    tokens to every method."""
     return NoDrafter()

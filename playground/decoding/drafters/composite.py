@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from playground.decoding.drafters import tree
-from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter, rewound
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.lookup import SURE, NgramDrafter
-from playground.decoding.grammar import Free, Grammar
+from playground.decoding.grammar import Constraint, Grammar
 from playground.decoding.sampling import Sampler
 
 
@@ -58,7 +58,8 @@ class CompositeDrafter(Drafter):
             drafter.prepare()
 
     def rewind(self, length: int) -> int:
-        return rewound(self._drafters, length)
+        """Rewinds all drafters, of which at most one reads hidden states."""
+        return min(drafter.rewind(length) for drafter in self._drafters)
 
 
 def build(setup: Setup) -> CompositeDrafter:
@@ -81,12 +82,7 @@ class GrammarDrafter(Drafter):
 
 def after_forced(grammar: Grammar, drafter: Drafter) -> Drafter:
     """Returns a drafter for one answer: the grammar, and `drafter` where the grammar forces nothing."""
-    return drafter if isinstance(grammar, Free) else CompositeDrafter(GrammarDrafter(grammar), drafter)
-
-
-def build_grammar(setup: Setup) -> NoDrafter:
-    """Builds a drafter that drafts nothing: `after_forced` adds the forced tokens, for this method as for others."""
-    return NoDrafter()
+    return CompositeDrafter(GrammarDrafter(grammar), drafter) if isinstance(grammar, Constraint) else drafter
 
 
 KEEP = 0.9  # weight of a round, relative to the next one
@@ -111,7 +107,7 @@ class Arm:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-class AdaptiveDrafter(Drafter):
+class AdaptiveDrafter(CompositeDrafter):
     """Tries the drafters in the order of their tokens per second, until one proposes something or it is the turn of
     plain decoding.
 
@@ -124,7 +120,8 @@ class AdaptiveDrafter(Drafter):
     """
 
     def __init__(self, *drafters: Drafter, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._drafters, self._clock = drafters, clock
+        super().__init__(*drafters)
+        self._clock = clock
         self._start, self._length = 0.0, 0
         self._begin()
 
@@ -132,13 +129,9 @@ class AdaptiveDrafter(Drafter):
         """Resets the statistics of all drafters."""
         self._plain = Arm(NoDrafter())
         self._arms = [self._plain, *map(Arm, self._drafters)]
-        self._asked: Arm | None = None  # None in a round that a grammar drafted
+        self._last: Arm | None = None  # the arm that drafted last; None in a round that a grammar drafted
         self._elapsed = self._lost = 0.0  # seconds of all rounds; seconds lost to drafting
         self._prefilled = False
-
-    @property
-    def cache_bytes(self) -> int:
-        return sum(drafter.cache_bytes for drafter in self._drafters)
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         self._start, self._length = self._clock(), len(ids)
@@ -148,7 +141,7 @@ class AdaptiveDrafter(Drafter):
             found = draft if draft.ids or draft.past_context else found
             if draft.ids or arm is self._plain:
                 break
-        self._asked = arm
+        self._last = arm
         return found
 
     def _is_due(self, arm: Arm) -> bool:
@@ -162,23 +155,19 @@ class AdaptiveDrafter(Drafter):
             arm.tokens *= KEEP
             arm.seconds *= KEEP
             arm.idle += 1
-        asked, self._asked = self._asked, None
-        if self._prefilled and asked:  # the first round includes the prefill
-            asked.tokens += tokens
-            asked.seconds += seconds
-            asked.tries, asked.idle = asked.tries + 1, 0
+        last, self._last = self._last, None
+        if self._prefilled and last:  # the first round includes the prefill
+            last.tokens += tokens
+            last.seconds += seconds
+            last.tries, last.idle = last.tries + 1, 0
             self._elapsed += seconds
             self._lost += seconds - tokens / self._plain.rate
         self._prefilled = True
 
-    def prepare(self) -> None:
-        for drafter in self._drafters:
-            drafter.prepare()
-
     def rewind(self, length: int) -> int:
         """Rewinds all drafters and resets their statistics, so that a run does not depend on those before it."""
         self._begin()
-        return rewound(self._drafters, length)
+        return super().rewind(length)
 
 
 def build_adaptive(setup: Setup) -> AdaptiveDrafter:

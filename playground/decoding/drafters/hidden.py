@@ -10,35 +10,62 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from playground.decoding.drafters.base import Captured, Chosen, Grow
+from playground.decoding.drafters.base import Branches, Captured, Chosen, Grow
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler, Tensors, noise_of
 from playground.decoding.transfer import to_device
+from playground.models.attention import context_of
+from playground.models.networks.dflash import DFlash
 from playground.models.networks.heads import SharedHead
 
 
-class HiddenStates:
-    """Collects the target's hidden states of the accepted sequence, pass by pass, until they are taken."""
+class HiddenBranches(Branches):
+    """The base of networks that read the target's hidden states, which are collected pass by pass.
+
+    Args:
+        target: the decode loop's runner, which is set to collect hidden states.
+        layers: target layers whose hidden states are read, in the form of `Runner.watch`.
+    """
 
     def __init__(self, target: Runner, layers: Sequence[int] = (-1,)) -> None:
-        """Makes the target collect the states of `layers`, which are in the form of `Runner.watch`."""
         target.watch(layers)
         self._target = target
-        self._waiting: list[torch.Tensor] = []
+        self._collected: list[torch.Tensor] = []
+
+    def _hidden(self) -> torch.Tensor | None:
+        """Returns the hidden states of the accepted sequence that were collected since the last call, (positions,
+        layers x width); None before the target's first pass."""
+        collected, self._collected = self._collected, []
+        return torch.cat(collected) if collected else None
 
     def commit(self) -> None:
-        """Collects the last pass's states. Must be called once a round, after the target's own roll-back."""
-        self._waiting.append(self._target.hidden)
+        self._collected.append(self._target.hidden)
 
-    def take(self) -> torch.Tensor | None:
-        """Returns those collected since the last call, (positions, layers x width); None before the target's first
-        pass."""
-        waiting, self._waiting = self._waiting, []
-        return torch.cat(waiting) if waiting else None
+    def rewind(self, length: int) -> int:
+        """Implements `Drafter.rewind` for networks that read the last hidden state alone."""
+        self._collected.clear()
+        return length
 
-    def drop(self) -> None:
-        """Drops those that were not taken."""
-        self._waiting.clear()
+
+class BlockBranches(HiddenBranches):
+    """The base of networks that draft a block of slots in one pass. The cache entries of the sequence last across
+    rounds; those of a block are dropped when its draft is done."""
+
+    def __init__(self, network: DFlash, target: Runner) -> None:
+        super().__init__(target, network.layers)
+        self.draft_ids, self.deepest, self.context = network.draft_ids, network.drafts, context_of(network.config)
+        self._block = target.block(network)
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._block.cache_bytes
+
+    def end(self) -> None:
+        self._block.end()
+
+    def rewind(self, length: int) -> int:
+        super().rewind(length)
+        return self._block.rewind(length)
 
 
 LEAST = 256  # columns beside a network's own; there are twice as many whenever the text needs more

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from transformers.cache_utils import DynamicLayer
 
 from playground.decoding.drafters.base import NOTHING, Branches, Captured, Draft
-from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
+from playground.decoding.drafters.hidden import HiddenBranches, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
 from playground.decoding.runners.native import NativeLayerRunner, Wanted
 from playground.decoding.runners.static_network import StaticLayerRunner
@@ -33,11 +32,8 @@ from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.mtp import MtpLayer, NativeLayer, NativeLayers
 from playground.models.sizing import cache_bytes
 
-if TYPE_CHECKING:
-    from playground.decoding.drafters.branches import Branches
 
-
-class MtpBranches(Branches):
+class MtpBranches(HiddenBranches):
     """Grows `Branches` of any depth.
 
     Args:
@@ -47,7 +43,7 @@ class MtpBranches(Branches):
 
     def __init__(self, layer: RecursiveLayer, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids, self.context = layer.draft_ids, context_of(layer.config)
-        self._hidden = HiddenStates(target, layers)
+        super().__init__(target, layers)
         self._layer = target.layer(layer)
         self._entries = 0  # entries of the text in the layer's cache
         self._first: tuple[torch.Tensor, torch.Tensor]  # the layer's logits and output after the text
@@ -61,7 +57,7 @@ class MtpBranches(Branches):
         return self._layer.drafted if isinstance(self._layer, StaticLayerRunner) else None
 
     def read(self, ids: Sequence[int]) -> bool:
-        hidden = self._hidden.take()
+        hidden = self._hidden()
         if hidden is None:
             return False
         self._first = self._layer.read(self._new(ids), hidden)
@@ -73,7 +69,7 @@ class MtpBranches(Branches):
     def drafted(self, ids: Sequence[int], wanted: Wanted) -> Draft | None:
         if not isinstance(self._layer, NativeLayerRunner):
             return None
-        hidden = self._hidden.take()
+        hidden = self._hidden()
         if hidden is None:
             return NOTHING
         grown = self._layer.draft(self._new(ids), hidden, wanted)
@@ -96,13 +92,10 @@ class MtpBranches(Branches):
     def end(self) -> None:
         self._layer.end()
 
-    def commit(self) -> None:
-        self._hidden.commit()
-
     def rewind(self, length: int) -> int:
         """Implements `Drafter.rewind`. Entry i is for the token at i + 1, so there is none for the last token."""
         self._entries = self._layer.rewind(min(self._entries, length - 1))
-        self._hidden.drop()
+        super().rewind(length)
         return self._entries
 
 
@@ -140,7 +133,7 @@ class Eagle3Branches(MtpBranches):
         super().__init__(head, target, head.layers)
 
 
-class NativeBranches(Branches):
+class NativeBranches(HiddenBranches):
     """`Branches` that grow a chain of any depth with several layers of the target.
 
     Args:
@@ -150,7 +143,7 @@ class NativeBranches(Branches):
     def __init__(self, layers: NativeLayers, target: Runner) -> None:
         self.draft_ids, self.context = layers.draft_ids, context_of(layers.config)
         self._layers = layers
-        self._hidden = HiddenStates(target)
+        super().__init__(target)
         self._cache = layers.new_cache()
         self._cache.activate_past_recording()
         self._entries = [0] * layers.count  # for each layer, the entries that the text without a draft determines
@@ -165,7 +158,7 @@ class NativeBranches(Branches):
         return cache_bytes(self._cache)
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        hidden = self._hidden.take()
+        hidden = self._hidden()
         if hidden is None:
             return None
         self._text = to_device(list(ids), hidden.device)
@@ -207,9 +200,6 @@ class NativeBranches(Branches):
                 layer.crop(entries - layer.get_seq_length())
             if k:
                 self._waiting[k] = self._waiting[k][:, : self._determined(k - 1) - entries]
-
-    def commit(self) -> None:
-        self._hidden.commit()
 
     def rewind(self, length: int) -> int:
         return 0  # each layer's cache covers another part of the text

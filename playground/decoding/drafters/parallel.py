@@ -25,12 +25,11 @@ import torch.nn.functional as F
 
 from playground.decoding.drafters.base import Branches, rewound_model
 from playground.decoding.drafters.build import Setup
-from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
+from playground.decoding.drafters.hidden import BlockBranches, HiddenBranches, TextVocabulary
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of
-from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import PEagleHead
 from playground.models.networks.heads import MedusaHeads, ParallelHeads
 from playground.models.sizing import cache_bytes
@@ -44,11 +43,7 @@ class ParallelBranches(Branches, ABC):
     """
 
     positions: torch.Tensor
-
-    def __init__(self, draft_ids: torch.Tensor, deepest: int) -> None:
-        self.draft_ids = draft_ids
-        self.deepest = deepest
-        self._position = 0
+    _position = 0
 
     @abstractmethod
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
@@ -68,18 +63,12 @@ class ParallelBranches(Branches, ABC):
         return self.positions[self._position].expand(len(ids), -1)
 
 
-class HiddenParallelBranches(ParallelBranches):
-    """The base of those that read the target's hidden states.
-
-    Args:
-        target: the decode loop's runner, which is set to collect hidden states.
-        layers: target layers whose hidden states are read, in the form of `Runner.watch`.
-    """
+class HiddenParallelBranches(HiddenBranches, ParallelBranches):
+    """The base of those that read the target's hidden states. `target` and `layers` are those of `HiddenBranches`."""
 
     def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
-        super().__init__(draft_ids, deepest)
-        self._target = target
-        self._hidden = HiddenStates(target, layers)
+        super().__init__(target, layers)
+        self.draft_ids, self.deepest = draft_ids, deepest
 
     @abstractmethod
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
@@ -91,16 +80,8 @@ class HiddenParallelBranches(ParallelBranches):
         """
 
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
-        hidden = self._hidden.take()
+        hidden = self._hidden()
         return None if hidden is None else self._all(ids, hidden)
-
-    def commit(self) -> None:
-        self._hidden.commit()
-
-    def rewind(self, length: int) -> int:
-        """Implements `Drafter.rewind` for networks that read the last hidden state alone, as most do."""
-        self._hidden.drop()
-        return length
 
 
 class HeadsBranches(HiddenParallelBranches):
@@ -140,28 +121,12 @@ class MedusaBranches(HiddenParallelBranches):
         return self._target.run(self._heads, lambda last: (self._heads(last),), hidden[-1])[0]
 
 
-class DFlashBranches(HiddenParallelBranches):
-    """Drafts a block with DFlash. The cache entries of the sequence last across rounds; those of a block are dropped
-    when its draft is done."""
+class DFlashBranches(BlockBranches, ParallelBranches):
+    """Drafts a block with DFlash."""
 
-    def __init__(self, network: DFlash, target: Runner) -> None:
-        super().__init__(network.draft_ids, network.drafts, target, network.layers)
-        self.context = context_of(network.config)
-        self._block = target.block(network)
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._block.cache_bytes
-
-    def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        return self._block.read(ids[-1], hidden)
-
-    def end(self) -> None:
-        self._block.end()
-
-    def rewind(self, length: int) -> int:
-        super().rewind(length)
-        return self._block.rewind(length)
+    def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
+        hidden = self._hidden()
+        return None if hidden is None else self._block.read(ids[-1], hidden)
 
 
 class PEagleBranches(HiddenParallelBranches):
@@ -213,8 +178,8 @@ class PardBranches(ParallelBranches):
 
     def __init__(self, model: Runner, mask: int, vocab_size: int) -> None:
         model.prepare()
-        super().__init__(torch.arange(min(model.vocab_size, vocab_size), device=model.device), DRAFTS)
-        self.context = model.context_limit
+        self.draft_ids = torch.arange(min(model.vocab_size, vocab_size), device=model.device)
+        self.deepest, self.context = DRAFTS, model.context_limit
         self._model, self._mask = model, mask
         self._text = 0  # tokens of the text
 

@@ -13,26 +13,21 @@ from functools import partial
 
 import torch
 
-from playground.decoding.drafters.base import Branches, Captured
-from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.drafters.base import Captured
+from playground.decoding.drafters.hidden import BlockBranches
 from playground.decoding.runners.base import Runner, Tensors
 from playground.decoding.runners.graphs import Function
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.transfer import to_device
-from playground.models.attention import context_of
 from playground.models.networks.dspark import Walked
 
 
-class WalkedBranches(Branches):
-    """Grows `Branches` as deep as the block has slots. The cache entries of the sequence last across rounds; those of a
-    block are dropped when its draft is done."""
+class WalkedBranches(BlockBranches):
+    """Grows `Branches` as deep as the block has slots."""
 
     def __init__(self, network: Walked, target: Runner) -> None:
-        self.draft_ids = network.draft_ids
-        self.deepest, self.context = network.drafts, context_of(network.config)
-        self._network, self._target = network, target
-        self._hidden = HiddenStates(target, network.layers)
-        self._block = target.block(network)
+        super().__init__(network, target)
+        self._network = network
         self._last: int  # token of the sequence
         self._states: torch.Tensor  # (slots, width)
         self._base: torch.Tensor  # (slots, draft vocabulary), before anything is chosen
@@ -40,15 +35,11 @@ class WalkedBranches(Branches):
         self._slot = 0  # index of the next slot
 
     @property
-    def cache_bytes(self) -> int:
-        return self._block.cache_bytes
-
-    @property
     def captured(self) -> Captured | None:
         return self._drafted if isinstance(self._target, StaticRunner) else None
 
     def read(self, ids: Sequence[int]) -> bool:
-        hidden = self._hidden.take()
+        hidden = self._hidden()
         if hidden is None:
             return False
         self._last, self._states = ids[-1], self._block.read(ids[-1], hidden)
@@ -78,16 +69,6 @@ class WalkedBranches(Branches):
         self._slot += 1
         self._memory, self.confidence = slot.memory, slot.confidence
         return slot.logits
-
-    def end(self) -> None:
-        self._block.end()
-
-    def commit(self) -> None:
-        self._hidden.commit()
-
-    def rewind(self, length: int) -> int:
-        self._hidden.drop()
-        return self._block.rewind(length)
 
 
 def _walk(network: Walked, work: Function, states: torch.Tensor, sent: torch.Tensor, *given: torch.Tensor) -> Tensors:
