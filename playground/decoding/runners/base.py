@@ -9,20 +9,26 @@ that draft from a model's hidden states have runners of their own (`LayerRunner`
 
 from __future__ import annotations
 
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
+from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
+from playground.models.attention import context_of
+from playground.models.quantised import precision
 
+Its = TypeVar("Its", bound="Runner")
 Tensors = tuple[torch.Tensor, ...]
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"  # transformers' layer types
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """A causal language model and its cache of one sequence. Target and assistant are both run this way.
 
     Attributes:
@@ -30,38 +36,50 @@ class Runner(Protocol):
         passes: forward passes run so far, including those of `commit`.
     """
 
-    length: int
-    passes: int
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.length = 0
+        self.passes = 0
+        self._hidden: torch.Tensor | None = None  # of the tokens of the last pass, if any layers are watched
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        return self.model.device
 
     @property
     def vocab_size(self) -> int:
         """The number of columns of the logits."""
+        return self.model.config.get_text_config(decoder=True).vocab_size
 
     @property
     def context_limit(self) -> int:
         """The longest sequence, in tokens, that the model takes."""
+        return context_of(self.model.config)
 
     @property
     def hidden(self) -> torch.Tensor:
         """The hidden states of the last pass's tokens, (tokens, layers x width), with those of the watched layers
         concatenated. Tokens that were rolled back are not included."""
+        assert self._hidden is not None, "watched, after a pass"
+        return self._hidden
 
     @property
     def recurrent(self) -> bool:
         """True where the model has a recurrent state: rolling back then costs a pass over the accepted tokens."""
+        return False
 
     @property
     def takes_trees(self) -> bool:
         """True where a draft tree can be verified exactly."""
+        return True
 
     @property
     def discards_old(self) -> bool:
         """True where `commit` also drops old entries, so that the cache cannot be rolled back past the last commit."""
+        return False
 
     @property
+    @abstractmethod
     def cache_bytes(self) -> int:
         """The size in bytes of the tokens in the cache."""
 
@@ -70,14 +88,23 @@ class Runner(Protocol):
         """Layer type -> keys and values, both (1, heads, entries, head dimension), of the last layer of that type:
         transformers' `shared_kv_states`. A sliding window has its last window + 1 entries, which the masks of Gemma 4's
         assistants cover."""
+        raise NotImplementedError("Gemma 4, whose assistants read it, is run by torch")
+
+    def share_kv(self) -> None:
+        """Makes each sliding window hold two more entries from now on, for `shared_kv`. By default nothing, as where
+        windows hold all entries."""
+        return None
 
     def prepare(self) -> None:
         """Prepares the next pass: allocates memory and captures graphs. Must be called where nothing is timed; a pass
-        that was not prepared is only slower."""
+        that was not prepared is only slower. By default nothing has to be prepared."""
+        return None
 
     def computed(self, tokens: int) -> int:
-        """Returns how many tokens a pass over `tokens` computes, padding included."""
+        """Returns how many tokens a pass over `tokens` computes, padding included; by default there is none."""
+        return tokens
 
+    @abstractmethod
     def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         """Feeds the tokens that follow those in the cache.
 
@@ -95,7 +122,13 @@ class Runner(Protocol):
     def not_numbers(self) -> PlaygroundError:
         """Returns the error to raise where NaN is read from the logits. `forward` does not check them: that would wait
         for the device once more."""
+        return PlaygroundError(
+            f"The logits of {type(self.model).__name__} are not numbers (NaN): its weights are damaged, or its values "
+            f"overflow in {precision(self.model)}. Download it again, or choose a dtype of wider range: bfloat16 or "
+            "float32."
+        )
 
+    @abstractmethod
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
         """Rolls the cache back to its first `length` tokens and those with the indices `path` among the tokens after
         them. Must follow every pass, or the passes of one draft, even where nothing is dropped."""
@@ -104,25 +137,49 @@ class Runner(Protocol):
         """Returns `work(*given)`, with all tensors on the device, of something that drafts beside this model; a static
         runner replays it where it was captured, see `Graphs.call`. `key` is unique to what `work` depends on beside its
         arguments."""
+        return work(*(to_device(tensor, self.device) for tensor in given))
 
+    @abstractmethod
     def watch(self, layers: Sequence[int]) -> None:
         """Starts to collect `hidden`: the output of each of these layers, counted from 0. -1 is the output of the last
         layer after the final norm."""
 
-    def share_kv(self) -> None:
-        """Makes each sliding window hold two more entries from now on, for `shared_kv`."""
-
+    @abstractmethod
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         """Returns a runner, with an empty cache, of a layer that drafts from this model's hidden states. It is static
         or eager like this one, where the layer allows it."""
 
+    @abstractmethod
     def block(self, network: BlockNetwork) -> BlockRunner:
         """Returns a runner, with an empty cache, of a network that drafts a block at once from this model's hidden
         states. It is static or eager like this one, where the network allows it."""
 
+    @abstractmethod
     def first_layers(self, layers: PreTrainedModel) -> Runner:
         """Returns a runner of `layers`, the first layers of this model, on this runner's cache of those layers. Tokens
         that it feeds must be rolled back before this runner's next pass. It has its own `length`."""
+
+    def _view(self: Its, layers: PreTrainedModel) -> Its:
+        """Returns a copy that runs the first layers, and watches none. Its cache is still that of all."""
+        view = copy.copy(self)
+        view.model, view.passes, view._hidden = layers, 0, None
+        return view
+
+    def _roll_back(self, length: int, path: Sequence[int]) -> None:
+        """Implements `commit` for the length and the hidden states."""
+        tail, self.length = self.length - length, length + len(path)
+        if self._hidden is None:
+            return
+        start = max(0, len(self._hidden) - tail)
+        if not in_place(path):
+            rows = to_device([start + i for i in path], self.device)
+            self._hidden[start : start + len(path)] = self._hidden.index_select(0, rows)
+        self._hidden = self._hidden[: start + len(path)]
+
+
+def in_place(path: Sequence[int]) -> bool:
+    """True where nothing has to be moved: for a chain, and a tree's first branch."""
+    return list(path) == list(range(len(path)))
 
 
 class RecursiveLayer(Protocol):

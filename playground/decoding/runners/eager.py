@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Tensors
+from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Runner, in_place
 from playground.decoding.runners.buffers import additive, ancestry, tree_masks
 from playground.decoding.runners.cache import SequenceCache, growing_cache
 from playground.decoding.runners.capture import hidden_states, watched_modules, watching
 from playground.decoding.transfer import to_device
-from playground.errors import PlaygroundError
-from playground.models.attention import context_of, layers_of
-from playground.models.quantised import precision
+from playground.models.attention import layers_of
 from playground.models.sizing import cache_bytes
-
-Its = TypeVar("Its", bound="ModelRunner")
 
 
 class EagerLayer:
@@ -104,84 +99,12 @@ class EagerBlock:
         return kept
 
 
-class ModelRunner:
-    """What the runners of one of transformers' models share; `Runner` documents the members. By default a pass needs no
-    preparation and computes no padding, and what drafts from hidden states is run eagerly."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
-        self.length = 0
-        self.passes = 0
-        self._hidden: torch.Tensor | None = None  # of the tokens of the last pass, if any layers are watched
-
-    @property
-    def hidden(self) -> torch.Tensor:
-        assert self._hidden is not None, "watched, after a pass"
-        return self._hidden
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    @property
-    def vocab_size(self) -> int:
-        return self.model.config.get_text_config(decoder=True).vocab_size
-
-    @property
-    def context_limit(self) -> int:
-        return context_of(self.model.config)
-
-    def prepare(self) -> None:
-        pass
-
-    def computed(self, tokens: int) -> int:
-        return tokens
-
-    def run(self, key: Hashable, work: Callable[..., Tensors], *given: torch.Tensor) -> Tensors:
-        return work(*(to_device(tensor, self.device) for tensor in given))
-
-    def not_numbers(self) -> PlaygroundError:
-        return PlaygroundError(
-            f"The logits of {type(self.model).__name__} are not numbers (NaN): its weights are damaged, or its values "
-            f"overflow in {precision(self.model)}. Download it again, or choose a dtype of wider range: bfloat16 or "
-            "float32."
-        )
-
-    def layer(self, layer: RecursiveLayer) -> LayerRunner:
-        return EagerLayer(layer)
-
-    def block(self, network: BlockNetwork) -> BlockRunner:
-        return EagerBlock(network)
-
-    def _view(self: Its, layers: PreTrainedModel) -> Its:
-        """Returns a copy that runs the first layers, and watches none. Its cache is still that of all."""
-        view = copy.copy(self)
-        view.model, view.passes, view._hidden = layers, 0, None
-        return view
-
-    def _roll_back(self, length: int, path: Sequence[int]) -> None:
-        """Implements `Runner.commit` for the length and the hidden states."""
-        tail, self.length = self.length - length, length + len(path)
-        if self._hidden is None:
-            return
-        start = max(0, len(self._hidden) - tail)
-        if not in_place(path):
-            rows = to_device([start + i for i in path], self.device)
-            self._hidden[start : start + len(path)] = self._hidden.index_select(0, rows)
-        self._hidden = self._hidden[: start + len(path)]
-
-
-def in_place(path: Sequence[int]) -> bool:
-    """True where nothing has to be moved: for a chain, and a tree's first branch."""
-    return list(path) == list(range(len(path)))
-
-
 def listed(ids: Sequence[int] | torch.Tensor) -> Sequence[int]:
     """Returns token ids on the host, which waits for those that a drafter has left on the device."""
     return ids.tolist() if isinstance(ids, torch.Tensor) else ids
 
 
-class EagerRunner(ModelRunner):
+class EagerRunner(Runner):
     """Runs any of transformers' causal language models; `Runner` documents the members."""
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -218,6 +141,12 @@ class EagerRunner(ModelRunner):
 
     def share_kv(self) -> None:
         self._cache.share_kv()
+
+    def layer(self, layer: RecursiveLayer) -> LayerRunner:
+        return EagerLayer(layer)
+
+    def block(self, network: BlockNetwork) -> BlockRunner:
+        return EagerBlock(network)
 
     def first_layers(self, layers: PreTrainedModel) -> EagerRunner:
         view = self._view(layers)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
-from playground.decoding.runners.eager import ModelRunner, listed
+from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Runner
+from playground.decoding.runners.eager import EagerBlock, EagerLayer, listed
 from playground.models.attention import layers_of
 from playground.models.cpu.native.drafter import NativeBlock, NativeDrafter, native_block, native_drafter
 from playground.models.cpu.native.layers import NativeLinear
@@ -61,6 +61,11 @@ class NativeCache:
         self._angles = self._native.angles(room)
         self.struct = Cache(*(each.data_ptr() for each in (keys, values, *self._angles)), room)
 
+    def bytes(self, entries: int) -> int:
+        """Returns the size of so many entries."""
+        m = self._struct
+        return entries * m.layers * m.groups * m.head * 2 * 4
+
     def gather(self, start: int, path: Sequence[int]) -> None:
         """Moves the entries start + path[i] to start + i."""
         if path and path[-1] >= len(path):
@@ -81,12 +86,8 @@ class Scratch:
         return self._memory.data_ptr()
 
 
-class NativeRunner(ModelRunner):
+class NativeRunner(Runner):
     """Runs a model that the engine knows; `Runner` documents the members."""
-
-    recurrent = False
-    takes_trees = True
-    discards_old = False
 
     def __init__(self, model: PreTrainedModel, native: NativeModel) -> None:
         super().__init__(model)
@@ -97,26 +98,18 @@ class NativeRunner(ModelRunner):
 
     @property
     def cache_bytes(self) -> int:
-        m = self._native.struct
-        return self.length * m.layers * m.groups * m.head * 2 * 4
-
-    @property
-    def shared_kv(self) -> dict[str, tuple[Tensor, Tensor]]:
-        raise NotImplementedError("Gemma 4, whose assistants read it, is run by torch")
-
-    def share_kv(self) -> None:
-        raise NotImplementedError("Gemma 4, whose assistants read it, is run by torch")
+        return self._cache.bytes(self.length)
 
     def watch(self, layers: Sequence[int]) -> None:
         self._watched = array("i", layers)
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         native = native_drafter(layer, self._native.engine)
-        return NativeLayerRunner(native) if native else super().layer(layer)
+        return NativeLayerRunner(native) if native else EagerLayer(layer)
 
     def block(self, network: BlockNetwork) -> BlockRunner:
         native = native_block(network, self._native.engine)
-        return NativeBlockRunner(native) if native else super().block(network)
+        return NativeBlockRunner(native) if native else EagerBlock(network)
 
     def first_layers(self, layers: PreTrainedModel) -> NativeRunner:
         view = self._view(layers)
@@ -223,8 +216,7 @@ class NativeLayerRunner:
 
     @property
     def cache_bytes(self) -> int:
-        m = self._native.struct
-        return self._entries * m.groups * m.head * 2 * 4
+        return self._cache.bytes(self._entries)
 
     def set_tokens(self, ids: Tensor, added: Matrix) -> None:
         """Sets the token of each row, int32, and the further rows of the head."""
@@ -371,8 +363,7 @@ class NativeBlockRunner:
 
     @property
     def cache_bytes(self) -> int:
-        m = self._native.struct
-        return self._entries * m.layers * m.groups * m.head * 2 * 4
+        return self._cache.bytes(self._entries)
 
     def read(self, token: int, hidden: Tensor) -> Tensor:
         network = self._native.network

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer
+from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Runner, in_place
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
-from playground.decoding.runners.eager import ModelRunner, in_place
+from playground.decoding.runners.eager import EagerBlock, EagerLayer
 from playground.decoding.runners.graphs import Function
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
@@ -22,7 +22,7 @@ from playground.models.device import ran_out_of_memory
 from playground.models.sizing import cache_bytes
 
 
-class StaticRunner(ModelRunner):
+class StaticRunner(Runner):
     """Runs a model over a static cache; `Runner` documents the members. All runners of a model share its cache: one
     that is used again after another gets its entries back.
 
@@ -31,8 +31,6 @@ class StaticRunner(ModelRunner):
         widest: tokens of the widest pass.
         whole: the runner of the whole model, if this is one of its first layers.
     """
-
-    recurrent, discards_old, takes_trees = False, False, True
 
     def __init__(
         self, static: StaticModel, room: int, widest: int = WIDTHS[-1], whole: StaticRunner | None = None
@@ -57,9 +55,6 @@ class StaticRunner(ModelRunner):
     def shared_kv(self) -> dict[str, tuple[Tensor, Tensor]]:
         return self._static.cache.shared_kv(self.length)
 
-    def share_kv(self) -> None:
-        pass  # sliding windows hold all entries
-
     def watch(self, layers: Sequence[int]) -> None:
         self._layers = layers
 
@@ -78,14 +73,14 @@ class StaticRunner(ModelRunner):
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         if why_growing(layer.config) or any(windows_of(layer.config)):
-            return super().layer(layer)
+            return EagerLayer(layer)
         runner = StaticLayerRunner(self._static.layer(layer))
         self._beside.append(runner)
         return runner
 
     def block(self, network: BlockNetwork) -> BlockRunner:
         if has_growing_rope(network.config):
-            return super().block(network)
+            return EagerBlock(network)
         runner = StaticBlockRunner(self._static.block(network))
         self._beside.append(runner)
         return runner
