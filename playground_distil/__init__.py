@@ -67,7 +67,7 @@ def _rate(text: str) -> float:
 
 def _distil(options: argparse.Namespace) -> None:
     from playground.models.device import resolve_device, resolve_dtype
-    from playground.models.load import load
+    from playground.models.load import Format, load
     from playground.views import engine_commands
     from playground_distil.recipe import check_start, train_drafter, write_answers
     from playground_distil.train import Plan
@@ -81,7 +81,7 @@ def _distil(options: argparse.Namespace) -> None:
     texts = read(options.texts) if options.texts else ""
     device = resolve_device(options.device)
     with progress_bar(0) as emit:
-        target = load(options.target, resolve_dtype(options.dtype, device), device, emit)
+        target = load(options.target, Format(resolve_dtype(options.dtype, device), device), emit)
     write_answers(target, options.work, options.answers, options.answers_at_once, options.seed, texts)
     if options.kind == "answers":
         return

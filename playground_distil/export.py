@@ -44,7 +44,7 @@ def _export(options: argparse.Namespace) -> None:
     from playground.drafting_methods import METHODS
     from playground.models.device import resolve_device
     from playground.models.fetch.shipped import written_out
-    from playground.models.load import load
+    from playground.models.load import Format, load
     from playground.presets import folder_of, kind_of
     from playground.views import engine_commands, engines
 
@@ -61,13 +61,13 @@ def _export(options: argparse.Namespace) -> None:
 
     device = resolve_device("cpu")
     with progress_bar(0) as emit:
-        target = load(options.target, torch.float32, device, emit)
+        target = load(options.target, Format(torch.float32, device), emit)
         whole = written_out(folder, emit)
     shutil.copytree(whole, options.out)
     if kind == "assistant":
         from playground.models.networks.made_for import check_same_tokenizer
 
-        check_same_tokenizer(target, load(str(options.out), torch.float32, device, emit))
+        check_same_tokenizer(target, load(str(options.out), Format(torch.float32, device), emit))
     else:
         loader = resolve_name(METHODS[kind].loader)
         if options.layout == "z-lab":

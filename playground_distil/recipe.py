@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTra
 from playground.errors import PlaygroundError, check
 from playground.models.attention import decoder_of
 from playground.models.device import device_name, has_bfloat16
-from playground.models.load import LoadedModel, load
+from playground.models.load import Format, LoadedModel, load
 from playground.models.networks.made_for import check_same_tokenizer
 from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
@@ -242,7 +242,7 @@ def _new_assistant(config: TrainedConfig, target: LoadedModel) -> LlamaForCausal
 
 
 def _begun_assistant(target: LoadedModel, names: Sequence[str]) -> PreTrainedModel:
-    begun = [load(name, torch.float32, target.model.device, lambda step: None) for name in names]
+    begun = [load(name, Format(torch.float32, target.model.device), lambda step: None) for name in names]
     for assistant in begun:
         check_same_tokenizer(target, assistant)
     model = begun[0].model

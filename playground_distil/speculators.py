@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from playground.models.fetch.shipped import written_out
-from playground.models.load import LoadedModel
+from playground.models.load import LoadedModel, tensors_of
 from playground.models.networks.made_for import draft_ids
 from playground.presets import folder_of
 from playground.views.engine_commands import STARTER
@@ -76,10 +75,7 @@ def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str
 
 def published_state(name: str) -> dict[str, Tensor]:
     """Reads the tensors of a folder in this layout, or in the playground's own."""
-    state: dict[str, Tensor] = {}
-    for path in sorted(written_out(folder_of(name), lambda step: None).glob("*.safetensors")):
-        state |= load_file(path)
-    return state
+    return tensors_of(written_out(folder_of(name), lambda step: None))
 
 
 def drafted(state: Mapping[str, Tensor]) -> Tensor:

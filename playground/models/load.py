@@ -7,6 +7,7 @@ checkpoint's own sampling settings are read from its generation_config.json (`sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -133,6 +134,23 @@ class Damaged(PlaygroundError):
 NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # the formats of weights, by their bits
 
 
+@dataclass(frozen=True)
+class Format:
+    """The number format of a model, and its device.
+
+    Attributes:
+        dtype: the dtype that it computes in, unless it is packed.
+        bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
+            quantised already, or that packing would not shrink, is not packed.
+        own_blocks: compute with the checkpoint's own blocks of four bits instead, if it has any.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    bits: int | None = None
+    own_blocks: bool = False
+
+
 @dataclass
 class LoadedModel:
     """A model in eval mode on its device, with its tokenizer.
@@ -216,22 +234,10 @@ def locate(name: str, progress: Callable[[Progress], None]) -> ModelFiles:
     return hub.fetch(name, progress)
 
 
-def load(
-    name: str,
-    dtype: torch.dtype,
-    device: torch.device,
-    progress: Callable[[Progress], None],
-    bits: int | None = None,
-    own_blocks: bool = False,
-    adapter: str = "",
-) -> LoadedModel:
+def load(name: str, format_: Format, progress: Callable[[Progress], None], adapter: str = "") -> LoadedModel:
     """Fetches the model if necessary and loads it. A starter whose files are damaged is fetched once more.
 
     Args:
-        dtype: the dtype that it computes in, unless it is packed.
-        bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
-            quantised already, or that packing would not shrink, is not packed.
-        own_blocks: compute with the checkpoint's own blocks of four bits instead, if it has any.
         adapter: a folder with a LoRA adapter to merge into the weights; "" for none.
 
     Raises:
@@ -240,27 +246,19 @@ def load(
     """
     weights = locate(name, progress)
     try:
-        return _load(weights, dtype, device, progress, bits, own_blocks, adapter)
+        return _load(weights, format_, progress, adapter)
     except Damaged:
         if name != STARTER or weights.folder.parent != cache_folder():
             raise
-        return _load(starter.fetch(progress, again=True), dtype, device, progress, bits, own_blocks, adapter)
+        return _load(starter.fetch(progress, again=True), format_, progress, adapter)
 
 
-def _load(
-    weights: ModelFiles,
-    dtype: torch.dtype,
-    device: torch.device,
-    progress: Callable[[Progress], None],
-    bits: int | None,
-    own_blocks: bool,
-    adapter: str,
-) -> LoadedModel:
+def _load(weights: ModelFiles, format_: Format, progress: Callable[[Progress], None], adapter: str) -> LoadedModel:
     progress(Progress(f"Loading {weights.name}"))
-    with explained(weights, device):
+    with explained(weights, format_.device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
         tokenizer("")  # fails here if its config has values of a wrong type
-        model = read(weights, dtype, device, bits, own_blocks, adapter)
+        model = read(weights, format_, adapter)
         check_generation_config(model.generation_config)
     if "past_key_values" not in signature(model.forward).parameters:
         raise PlaygroundError(
@@ -278,10 +276,12 @@ def _load(
 
 
 def _options(
-    weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None, *, packs: bool, own_blocks: bool
+    weights: ModelFiles, format_: Format, *, packs: bool, own_blocks: bool
 ) -> tuple[dict[str, Any], int | None, str]:
     """Returns transformers' options for loading a network, the bits to which `weight_only` rounds it afterwards, if it
-    does, and in words how it is quantised, "" if it is not."""
+    does, and in words how it is quantised, "" if it is not. `own_blocks`: whether the files have those that are asked
+    for."""
+    dtype, device, bits = format_.dtype, format_.device, format_.bits
     stored = torch.float32 if weights.gguf else "auto"
     if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # asked for by its name
         stored = dtype
@@ -298,14 +298,7 @@ def _options(
     return options, few, how
 
 
-def read(
-    weights: ModelFiles,
-    dtype: torch.dtype,
-    device: torch.device,
-    bits: int | None = None,
-    own_blocks: bool = False,
-    adapter: str = "",
-) -> PreTrainedModel:
+def read(weights: ModelFiles, format_: Format, adapter: str = "") -> PreTrainedModel:
     """Loads the network alone, in eval mode. Must be called inside `explained`. The arguments are those of `load`. Its
     attribute `quantised` says how it was quantised here, "" if it was not.
 
@@ -314,9 +307,10 @@ def read(
             that transformers cannot read, or lacks weights.
     """
     check_readable(weights)
-    own_blocks = own_blocks and has_blocks(weights)
+    device, bits = format_.device, format_.bits
+    own_blocks = format_.own_blocks and has_blocks(weights)
     packs = own_blocks or (bits == HALF and not is_quantised(weights))
-    options, few, how = _options(weights, dtype, device, bits, packs=packs, own_blocks=own_blocks)
+    options, few, how = _options(weights, format_, packs=packs, own_blocks=own_blocks)
     choose_kernels(device)
     disable_progress_bar()
     model: PreTrainedModel
@@ -345,7 +339,7 @@ def read(
                     put_blocks(model, weights)
                 pack(model)
             else:
-                model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
+                model.to(format_.dtype)  # type: ignore[arg-type]  # its decorator hides `self`
     if packs:
         if bits == 4 and bits_of(model) != 4:
             raise PlaygroundError(
@@ -391,6 +385,16 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
             ) from None
         # A folder can be broken in any way, and transformers raises any exception.
         raise Damaged(_reason(weights, error)) from error
+
+
+def tensors_of(folder: Path, left_out: re.Pattern[str] | None = None) -> dict[str, torch.Tensor]:
+    """Reads the tensors of all safetensors files in a folder, on the CPU. `left_out`: matches the names of those that
+    are not read."""
+    state: dict[str, torch.Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            state |= {key: file.get_tensor(key) for key in header(path) if not (left_out and left_out.match(key))}
+    return state
 
 
 def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from traceback import clear_frames
 from typing import Any, TypeVar, cast
@@ -28,16 +28,15 @@ from playground.models.device import (
 )
 from playground.models.fit import Fit, check_before_fetching, fits, is_here
 from playground.models.fused import fuse_and_join
-from playground.models.load import LoadedDrafter, LoadedModel, load, sampling_defaults
+from playground.models.load import Format, LoadedDrafter, LoadedModel, load, sampling_defaults
 from playground.models.networks.readings import Reading, read_as
 from playground.models.sizing import weights_bytes
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
-ADAPTED = " with the adapter "  # in the names of models that belong to an adapted target
 M = TypeVar("M", LoadedModel, LoadedDrafter)
-# The dtype of computation; `weight_bits`; `keeps_blocks`; the device.
-Format = tuple[torch.dtype, int | None, bool, torch.device]
+# The name of a model, or of a drafter for a target; its format; the target's adapter and the drafter's reading.
+Key = tuple[str, Format, str]
 
 
 @dataclass
@@ -62,7 +61,7 @@ class ModelStore:
     def __init__(self) -> None:
         self.current: Pair | None = None
         self._lock = threading.Lock()
-        self._models: dict[tuple[str, Format], LoadedModel | LoadedDrafter] = {}
+        self._models: dict[Key, LoadedModel | LoadedDrafter] = {}
         self._checked: set[tuple[str, str]] = set()
 
     def get(
@@ -83,20 +82,20 @@ class ModelStore:
         pair.weights_of(drafter)  # raises where the drafter lacks its weights
         kind = pair.drafts_by(drafter)
         where = resolve_device(device)
-        asked = pair.dtype if dtype == "auto" else dtype
-        format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), keeps_blocks(asked, where), where)
+        named = pair.dtype if dtype == "auto" else dtype
+        format_ = Format(resolve_dtype(named, where), where, weight_bits(named, where), keeps_blocks(named, where))
         progress(Progress(f"Loading {pair.title}"))  # shown even while another run or the start of the page loads it
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
-            if (pair.target, format_) not in self._models:
+            if (pair.target, format_, "") not in self._models:
                 check_before_fetching(pair, where)
             self.current = None
             target = self._model(pair.target, format_, progress, pair.adapter)
             self.current = pair
             if kind is None:
                 return LoadedPair(pair, target)
-            method, named = METHODS[kind], str(pair.weights[kind])
+            method, weights = METHODS[kind], str(pair.weights[kind])
             check(
                 method.weights == "model" or not is_spread(target.model),
                 f"{target.name} is too large for one GPU. {COST} Choose an assistant, a lookup or a smaller target.",
@@ -105,21 +104,20 @@ class ModelStore:
                 return LoadedPair(pair, target, method.resolve(method.loader)(target, pair.weights[kind]))
             if method.weights == "network":
                 reading = pair.readings.get(kind, {})
-                network = partial(self._network, method, named, target, progress, reading)
+                network = partial(self._network, method, weights, target, progress, reading)
                 how = f"{pair.adapter} {dict(reading)}" if reading else pair.adapter
-                key = _adapted(f"{named} for {pair.target}", how)
-                return LoadedPair(pair, target, self._load(key, format_, network))
-            assistant = self._model(named, format_, progress)
-            if method.check and (pair.target, named) not in self._checked:
+                return LoadedPair(pair, target, self._load((f"{weights} for {pair.target}", format_, how), network))
+            assistant = self._model(weights, format_, progress)
+            if method.check and (pair.target, weights) not in self._checked:
                 method.resolve(method.check)(target, assistant)
-                self._checked.add((pair.target, named))
+                self._checked.add((pair.target, weights))
             return LoadedPair(pair, target, assistant)
 
     def fit(self, pair: Pair, device: str = "auto") -> Fit:
         """Decides whether the pair can run now; models of other pairs are freed first."""
         where = resolve_device(device)
         wanted = {*pair.models, *(f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE))}
-        held = {name: model for (name, _), model in tuple(self._models.items())}
+        held = {name: model for (name, *_), model in tuple(self._models.items())}
         if pair.target in held and is_here(pair):
             return Fit("ready", 0, free_bytes(where), 0, "It is in memory.")
         return fits(pair, where, sum(weights_bytes(model.module) for name, model in held.items() if name not in wanted))
@@ -137,13 +135,13 @@ class ModelStore:
 
     def _held(self, name: str) -> LoadedModel | None:
         held = tuple(self._models.items())
-        return next((model for (of, _), model in held if of == name and isinstance(model, LoadedModel)), None)
+        return next((model for (of, *_), model in held if of == name and isinstance(model, LoadedModel)), None)
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
-        kept = {key: model for key, model in self._models.items() if (key[0].partition(ADAPTED)[0], key[1]) in wanted}
-        if len(kept) == len(self._models):
+        left = {key: model for key, model in self._models.items() if key[:2] in wanted}
+        if len(left) == len(self._models):
             return
-        self._models = kept
+        self._models = left
         for model in self._models.values():
             model.static.clear()  # it may hold layers that drafted for the model, as the caches of turns do
             if isinstance(model, LoadedModel):
@@ -155,13 +153,13 @@ class ModelStore:
         self, name: str, format_: Format, progress: Callable[[Progress], None], adapter: str = ""
     ) -> LoadedModel:
         def load_it() -> LoadedModel:
-            dtype, bits, own, device = format_
-            loaded = load(name, dtype, device, progress, bits, own and not adapter, adapter)
+            own_blocks = format_.own_blocks and not adapter
+            loaded = load(name, replace(format_, own_blocks=own_blocks), progress, adapter)
             if not is_packed(loaded.model):
                 lay_out(loaded.model)
             return loaded
 
-        return self._load(_adapted(name, adapter), format_, load_it)
+        return self._load((name, format_, adapter), load_it)
 
     @staticmethod
     def _network(
@@ -186,8 +184,7 @@ class ModelStore:
             pack(loaded.network, drafts=True)
         return loaded
 
-    def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
-        key = (name, format_)
+    def _load(self, key: Key, load_it: Callable[[], M]) -> M:
         if key not in self._models:
             try:
                 self._models[key] = load_it()
@@ -195,10 +192,6 @@ class ModelStore:
                 _forget(error)
                 raise
         return cast(M, self._models[key])  # what `load_it` returned under this key
-
-
-def _adapted(name: str, adapter: str) -> str:
-    return f"{name}{ADAPTED}{adapter}" if adapter else name
 
 
 def _forget(error: BaseException | None) -> None:

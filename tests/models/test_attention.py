@@ -13,7 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from playground.decoding.runners.buffers import additive
 from playground.decoding.runners.eager import EagerRunner
 from playground.models.attention import GROUPED, attend_by_groups, grouped_sdpa
-from playground.models.load import load
+from playground.models.load import Format, load
 from tests.decoding.real import FAMILIES
 
 TEXT = list(range(1, 12))
@@ -101,7 +101,7 @@ def test_models_attend_so_on_a_cpu_and_on_cuda(device):
 
 
 def test_a_loaded_model_attends_so(tiny_folder):
-    model = load(str(tiny_folder), torch.float32, torch.device("cpu"), lambda step: None).model
+    model = load(str(tiny_folder), Format(torch.float32, torch.device("cpu")), lambda step: None).model
     assert model.config._attn_implementation == GROUPED
 
 

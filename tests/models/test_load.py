@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def get(name: str | Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    return load.load(str(name), dtype, CPU, lambda step: None)
+    return load.load(str(name), load.Format(dtype, CPU), lambda step: None)
 
 
 def test_a_folder_loads(tiny_folder, tiny_llama):
@@ -35,7 +35,7 @@ def test_the_dtype_asked_for_is_the_dtype_loaded(tiny_folder):
 
 def test_loading_is_announced(tiny_folder):
     steps = []
-    load.load(str(tiny_folder), torch.float32, CPU, steps.append)
+    load.load(str(tiny_folder), load.Format(torch.float32, CPU), steps.append)
     assert [step.label for step in steps] == ["Loading tiny"]
 
 

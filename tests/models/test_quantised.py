@@ -32,7 +32,7 @@ def folder(tmp_path, tiny_tokenizer):
 
 
 def get(folder, bits: int | None, dtype: torch.dtype = torch.float32):
-    return load.load(str(folder), dtype, CPU, lambda step: None, bits)
+    return load.load(str(folder), load.Format(dtype, CPU, bits), lambda step: None)
 
 
 def change(path, **values) -> None:
@@ -159,7 +159,7 @@ def test_what_cannot_be_quantised_is_refused(folder, tmp_path):
         get(folder, 8)
     weights = load.ModelFiles(folder, "g", "folder g", gguf="a.gguf")
     with pytest.raises(PlaygroundError, match="GGUF"):
-        load.read(weights, torch.float32, CPU, 4)
+        load.read(weights, load.Format(torch.float32, CPU, 4))
 
 
 def test_layers_of_the_targets_own_are_not_read(folder):

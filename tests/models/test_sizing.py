@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from playground.decoding.runners.cache import SequenceCache
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import inspect
-from playground.models.load import load
+from playground.models.load import Format, load
 from playground.models.sizing import within_files
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -39,7 +39,7 @@ HOSTILE: list[dict[str, Any]] = [
 
 
 def get(folder: Path) -> None:
-    load(str(folder), torch.float32, CPU, lambda step: None)
+    load(str(folder), Format(torch.float32, CPU), lambda step: None)
 
 
 def change(folder: Path, **changes: object) -> None:

@@ -64,7 +64,7 @@ def test_a_model_that_has_to_be_spread_is_loaded_so_and_decodes_as_in_one_place(
     first = sum(p.numel() * 4 for name, p in tiny_llama.named_parameters() if "layers.1" not in name)
     monkeypatch.setattr(load, "room", lambda device: {"cpu": first + 5_000})
     monkeypatch.setattr(fused, "DEVICES", ("cpu",))
-    model = load.read(inspect(tiny_folder, "tiny", "folder"), torch.float32, torch.device("cpu"))
+    model = load.read(inspect(tiny_folder, "tiny", "folder"), load.Format(torch.float32, torch.device("cpu")))
     assert device.is_spread(model) and not device.is_spread(tiny_llama)
     assert "several GPUs" in why_eager(model)
     assert prove(lambda: EagerRunner(model), FINE) == Proof()

@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from playground.errors import PlaygroundError
 from playground.models import fit, fused, store
-from playground.models.load import load
+from playground.models.load import Format, load
 from playground.models.store import ModelStore
 from playground.presets import Pair, custom_pair
 
@@ -75,8 +75,8 @@ def test_what_is_loaded_for_cuda_is_fused(folders, monkeypatch):
 def test_another_pair_takes_the_place_of_the_first(folders):
     models = ModelStore()
     get(models, folders[0], folders[1], "assistant")
-    format_ = (torch.float32, None, False, torch.device("cpu"))
-    target, assistant = (models._models[(name, format_)] for name in folders[:2])
+    format_ = Format(torch.float32, torch.device("cpu"))
+    target, assistant = (models._models[name, format_, ""] for name in folders[:2])
     target.static["target"] = assistant  # as the buffers of a layer that drafts hold the layer
     kept, freed = weakref.ref(target), weakref.ref(assistant)
     del target, assistant

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoTokenizer
 
 from playground.drafting_methods import DraftingMethod
 from playground.models.attention import decoder_of
-from playground.models.load import LoadedModel, locate
+from playground.models.load import LoadedModel, locate, tensors_of
+from playground.models.networks.made_for import target_of
 from playground.progress import Progress
 from playground.results import Finding
 from playground.results.experiments import MASK
@@ -52,10 +52,7 @@ def check_files(
     if files.gguf:
         return []
     raw = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
-    tensors: dict[str, Tensor] = {}
-    if method.weights == "network":
-        for path in sorted(files.folder.glob("*.safetensors")):
-            tensors |= load_file(path)
+    tensors = tensors_of(files.folder) if method.weights == "network" else {}
     state = {key.removeprefix("model."): tensor for key, tensor in tensors.items()}
     given = _Files(raw, raw.get("transformer_layer_config") or raw, state, target)
     checks = (_numbers, _norms, _embedding, _map, _head, _layers, _flags, _mask, _reach)
@@ -226,8 +223,7 @@ def _flags(files: _Files) -> Iterator[Finding]:
             "config.json says tie_word_embeddings, and its embedding and head differ: an engine that obeys the flag "
             "drafts from the embedding.",
         )  # fmt: skip
-    verifier = ((files.raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
-    made = str(verifier or files.raw.get("target") or "").rsplit("/", 1)[-1]
+    made = target_of(files.raw, unknown="")
     if made and made.lower() != files.target.name.rsplit("/", 1)[-1].lower():
         yield Finding("note", "target", f"It was trained for {made}; the target here is called {files.target.name}.")
 

@@ -164,7 +164,7 @@ def load_dflash(
         PlaygroundError: there is no such drafter, it is of another method, it was trained for another target, or its
             files are broken.
     """
-    return load_block(name, method, target, "", progress, lambda files, arguments: DFlash(**arguments))
+    return load_block(name, method, target, progress, DFlash)
 
 
 def load_jetspec(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -176,24 +176,27 @@ def load_block(
     name: str,
     method: str,
     target: LoadedModel,
-    parts: str,
     progress: Callable[[Progress], None],
-    build: Callable[[BlockFiles, dict[str, Any]], DFlash],
+    kind: Callable[..., DFlash],
+    parts: str = "",
+    more: Callable[[BlockFiles, PreTrainedModel], Sequence[Any]] = lambda files, target: (),
 ) -> LoadedDrafter:
     """Loads a drafter that is a `DFlash`, with further parts perhaps.
 
     Args:
         method, parts: see `read_block`.
-        build: makes the network from the folder and from the arguments of `DFlash`; the further parts are loaded here.
+        kind: the class of the network. It is called with `more`, and by their names with the arguments of `DFlash`.
+        more: makes and loads the further parts.
 
     Raises:
-        PlaygroundError: see `read_block`; or `build` raises it.
+        PlaygroundError: see `read_block`; or `more` raises it.
     """
     files = read_block(name, method, target, parts, progress)
     layout = files.layout
     arguments = {"base": files.base, "target": target.model, "causal": layout.causal, "layers": layout.layers}
+    arguments |= {"from_anchor": layout.from_anchor, "draft_ids": files.draft_ids}
     with explained(files.weights, target.model.device):
-        network = build(files, {**arguments, "from_anchor": layout.from_anchor, "draft_ids": files.draft_ids})
+        network = kind(*more(files, target.model), **arguments)
         if network.lm_head is not None:
             network.lm_head.load_state_dict({"weight": files.parts["lm_head.weight"]})
     return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)

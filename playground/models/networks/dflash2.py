@@ -133,12 +133,7 @@ def load_dflash2(name: str, target: LoadedModel, progress: Callable[[Progress], 
         PlaygroundError: there is no such drafter, it has missing or unknown parts, it was trained for another target,
             or its files are broken.
     """
-
-    def build(files: BlockFiles, arguments: dict[str, Any]) -> DFlash2:
-        convolve(files, target.model)
-        return DFlash2(_selector(files, target.model), **arguments)
-
-    return load_block(name, "dflash2", target, PARTS, progress, build)
+    return load_block(name, "dflash2", target, progress, DFlash2, PARTS, _selector)
 
 
 def convolve(files: BlockFiles, target: PreTrainedModel) -> None:
@@ -164,7 +159,9 @@ def convolve(files: BlockFiles, target: PreTrainedModel) -> None:
             setattr(layer, inner, Convolved(getattr(layer, inner), conv))
 
 
-def _selector(files: BlockFiles, target: PreTrainedModel) -> Selector:
+def _selector(files: BlockFiles, target: PreTrainedModel) -> tuple[Selector]:
+    """Returns the selector, after `convolve`."""
+    convolve(files, target)
     state = under("candidate_selector.", files.parts)
     vocabulary = target.config.get_text_config(decoder=True).vocab_size
     if len(state) < 3 or files.draft_ids is not None or len(state["predecessor_codebook"]) != vocabulary:
@@ -176,4 +173,4 @@ def _selector(files: BlockFiles, target: PreTrainedModel) -> Selector:
     top_k = files.layout.given.get("selector_top_k") or TOP_K
     selector = Selector(vocabulary, rank, width, top_k, dtype=target.dtype, device=target.device)
     selector.load_state_dict(state)
-    return selector
+    return (selector,)

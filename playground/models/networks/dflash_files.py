@@ -13,17 +13,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
-from playground.drafting_methods import METHODS, recognised
+from playground.drafting_methods import METHODS
 from playground.errors import MadeForAnother, PlaygroundError
 from playground.models.fetch.files import ModelFiles
-from playground.models.load import LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_made_for, check_tensors, fetch, mapped_ids
+from playground.models.load import LoadedModel, check_memory, explained, tensors_of
+from playground.models.networks.made_for import (
+    REMEDY,
+    check_made_for,
+    check_method,
+    check_tensors,
+    fetch,
+    mapped_ids,
+    target_of,
+)
 from playground.progress import Progress
-from playground.tensor_header import header
 
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
 SECOND = "DFlash2DraftModel"  # in z-lab's layout, and in that of speculators
@@ -100,15 +106,8 @@ def read_block(
     with explained(weights, target.model.device):
         layout = read_layout(raw, weights.name, target, method)
         check_memory(weights, target.model.dtype, target.model.device)
-        known, state = re.compile(rf"(d2t|lm_head\.weight{parts})$"), dict[str, Tensor]()
-        for path in sorted(weights.folder.glob("*.safetensors")):
-            with safe_open(path, "pt") as file:
-                state |= {key: file.get_tensor(key) for key in header(path) if not TARGETS.match(key)}
-        kind = recognised(raw, state.keys())
-        if kind and kind != method:
-            raise PlaygroundError(
-                f"{weights.name} is made to draft as {kind}, by what its weights are. Choose the drafter {kind}."
-            )
+        known, state = re.compile(rf"(d2t|lm_head\.weight{parts})$"), tensors_of(weights.folder, TARGETS)
+        check_method(raw, state.keys(), weights.name, method)
         loaded: Any = MuseGlimmerAssistantModel.from_pretrained(
             None,
             config=layout.config,
@@ -175,13 +174,12 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: 
             f"The config.json of {name} lacks target_layer_ids or mask_token_id, without which it cannot draft. "
             "Choose another drafter."
         )
-    verifier = ((raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
     sizes = [
         ("{} layers", given.get("num_target_layers"), n),
         ("hidden states of {}", given.get("target_hidden_size") or given.get("hidden_size"), text.hidden_size),
         ("a vocabulary of {}", given.get("vocab_size"), text.vocab_size),
     ]
-    check_made_for(name, target.name, sizes, made_for=verifier.rsplit("/", 1)[-1] if verifier else "another target")
+    check_made_for(name, target.name, sizes, made_for=target_of(raw))
     _check_reaches(given, name, target)
     # In the other layouts, the last layer's id means the output after the final norm.
     outputs = tuple(-1 if i == n - 1 and not speculators else i for i in given["target_layer_ids"])

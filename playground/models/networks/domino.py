@@ -65,16 +65,12 @@ def load_domino(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: there is no such drafter, its head has missing, unknown or unfit parts, it was trained for
             another target, or its files are broken.
     """
-
-    def build(files: BlockFiles, arguments: dict[str, Any]) -> Domino:
-        uncorrected = int(files.layout.given.get("pure_draft_prefix_len") or 0)
-        return Domino(*_head(files, target.model), uncorrected, **arguments)
-
-    return load_block(name, "domino", target, PARTS, progress, build)
+    return load_block(name, "domino", target, progress, Domino, PARTS, _head)
 
 
-def _head(files: BlockFiles, target: PreTrainedModel) -> tuple[nn.GRUCell, nn.Sequential]:
-    """Returns the GRU and the layers of the correction; their tensors say how large they are.
+def _head(files: BlockFiles, target: PreTrainedModel) -> tuple[nn.GRUCell, nn.Sequential, int]:
+    """Returns the GRU, the layers of the correction, whose tensors say how large they are, and the number of slots that
+    are not corrected.
 
     Raises:
         PlaygroundError: a tensor is missing, or its shape does not fit the others.
@@ -102,4 +98,4 @@ def _head(files: BlockFiles, target: PreTrainedModel) -> tuple[nn.GRUCell, nn.Se
     first, last = nn.Linear(width + memory, middle, **like), nn.Linear(middle, drafted, **like)
     correction = nn.Sequential(first, nn.SiLU(), last)
     correction.load_state_dict({"0.weight": parts[CORRECTION[0]], "2.weight": parts[CORRECTION[1]]})
-    return gru, correction
+    return gru, correction, int(files.layout.given.get("pure_draft_prefix_len") or 0)

@@ -144,11 +144,11 @@ def load_dspark(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: there is no such drafter, it has unknown parts, it was trained for another target, or its files
             are broken.
     """
+    return load_block(name, "dspark", target, progress, DSpark, PARTS, _heads)
 
-    def build(files: BlockFiles, arguments: dict[str, Any]) -> DSpark:
-        return DSpark(_markov_head(files, target.model), _confidence_head(files, target.model), **arguments)
 
-    return load_block(name, "dspark", target, PARTS, progress, build)
+def _heads(files: BlockFiles, target: PreTrainedModel) -> tuple[MarkovHead | None, nn.Linear | None]:
+    return _markov_head(files, target), _confidence_head(files, target)
 
 
 def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | None:

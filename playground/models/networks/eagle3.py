@@ -29,17 +29,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
-from playground.drafting_methods import METHODS, recognised
+from playground.drafting_methods import METHODS
 from playground.errors import MadeForAnother, PlaygroundError
 from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
 from playground.models.fused import FusedLayer, Fusible, Norm, fused_norm
-from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_made_for, draft_ids, fetch, load_tensors, mapped_ids
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained, tensors_of
+from playground.models.networks.made_for import (
+    REMEDY,
+    check_made_for,
+    check_method,
+    draft_ids,
+    fetch,
+    load_tensors,
+    mapped_ids,
+    target_of,
+)
 from playground.progress import Progress
 
 KINDS = ("llama", "qwen3")  # supported decoder layers
@@ -340,17 +348,8 @@ def _with_one_window(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
     """Reads the published tensors, under the names of the speculators layout."""
-    tensors: dict[str, Tensor] = {}
-    for path in sorted(weights.folder.glob("*.safetensors")):
-        tensors |= load_file(path)
-    plain = ((key.removeprefix("model."), tensor) for key, tensor in tensors.items())
+    plain = ((key.removeprefix("model."), tensor) for key, tensor in tensors_of(weights.folder).items())
     return {key.replace("midlayer.", "layers.0.", 1): tensor for key, tensor in plain}
-
-
-def _made_for(raw: Mapping[str, Any]) -> str:
-    """Returns the name of the target that the head was trained for; "another target" if its config does not say."""
-    name = ((raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
-    return name.rsplit("/", 1)[-1] if name else "another target"
 
 
 def _check_kind(
@@ -362,11 +361,7 @@ def _check_kind(
         PlaygroundError: the files are another kind of drafter, or lack a part that the config names.
     """
     label = METHODS[method].label
-    other = recognised(raw, state.keys())
-    if other and other != method:
-        raise PlaygroundError(
-            f"{name} is made to draft as {other}, by what its weights are. Choose the drafter {other}."
-        )
+    check_method(raw, state.keys(), name, method)
     kind = raw.get("speculators_model_type", method)
     if kind != method:
         raise PlaygroundError(
@@ -407,7 +402,7 @@ def _check_fits(
         PlaygroundError: the target has too few layers, or hidden states or a vocabulary of another size; or the files
             do not say which of its tokens are drafted.
     """
-    text, made_for = target.model.config.get_text_config(decoder=True), _made_for(raw)
+    text, made_for = target.model.config.get_text_config(decoder=True), target_of(raw)
     layers, n = config.layers_of(text), text.num_hidden_layers
     if min(layers) < 0 or max(layers) >= n or len(set(layers)) < len(layers):
         reads = f"layers up to number {max(layers) + 1}" if config.layers else "three layers of a target of at least 7"

@@ -19,7 +19,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, explained, locate, read
+from playground.models.load import Format, LoadedDrafter, LoadedModel, explained, locate, read
 from playground.models.networks.made_for import check_made_for
 from playground.progress import Progress
 
@@ -113,7 +113,7 @@ def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], N
         config = AutoConfig.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
         check_fits(config, weights.name, text, target.name)
         progress(Progress(f"Loading {weights.name}"))
-        model = read(weights, target.model.dtype, device)
+        model = read(weights, Format(target.model.dtype, device))
     network = Gemma4Assistant(model.requires_grad_(False), target.model)
     return LoadedDrafter(network, weights.name, weights.origin)
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from playground.drafting_methods import recognised
 from playground.errors import MadeForAnother, PlaygroundError
 from playground.format import count
 from playground.models.fetch.files import ModelFiles
@@ -56,6 +57,26 @@ def _check_whole_weights(weights: ModelFiles, what: str) -> None:
         raise PlaygroundError(
             f"The weights of {weights.name} are quantised ({', '.join(quantised)}). {what} is loaded from whole "
             "weights. Choose the original ones."
+        )
+
+
+def target_of(config: Mapping[str, Any], unknown: str = "another target") -> str:
+    """Returns the name of the target that a drafter was trained for, by its config.json; `unknown` where this says
+    nothing."""
+    verifier = ((config.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
+    return str(verifier or config.get("target") or unknown).rsplit("/", 1)[-1]
+
+
+def check_method(config: Mapping[str, Any], tensors: Collection[str], name: str, method: str) -> None:
+    """Checks that a folder does not hold weights for another drafting method than `method`. `name`: the drafter's.
+
+    Raises:
+        PlaygroundError: it does.
+    """
+    other = recognised(config, tensors)
+    if other and other != method:
+        raise PlaygroundError(
+            f"{name} is made to draft as {other}, by what its weights are. Choose the drafter {other}."
         )
 
 

@@ -33,7 +33,7 @@ from playground.models.cpu.native.layers import NativeLinear, of_blocks
 from playground.models.cpu.native.library import engine
 from playground.models.cpu.packed import PackedLinear
 from playground.models.fetch.files import ModelFiles
-from playground.models.load import read
+from playground.models.load import Format, read
 from playground.models.quantised import precision
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -103,7 +103,7 @@ def test_what_comes_out_for_a_token_does_not_depend_on_the_tokens_beside_it(toke
 
 
 def from_gguf(folder: Path, bits: int | None = None, own: bool = False) -> PreTrainedModel:
-    return read(ModelFiles(folder, "tiny", "", gguf="tiny.gguf"), torch.float32, CPU, bits, own)
+    return read(ModelFiles(folder, "tiny", "", gguf="tiny.gguf"), Format(torch.float32, CPU, bits, own))
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)

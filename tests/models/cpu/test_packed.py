@@ -14,7 +14,7 @@ from playground.models import device
 from playground.models.cpu.native.layers import of_linear
 from playground.models.cpu.native.library import engine
 from playground.models.cpu.packed import LARGE_PAGE, ROWS, PackedLinear, pack
-from playground.models.load import load
+from playground.models.load import Format, load
 from playground.models.quantised import precision
 from playground.models.sizing import weights_bytes
 from playground.models.store import ModelStore
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_half_precision_is_packed_from_it_and_computes_in_float3
     model = copy.deepcopy(tiny_llama).to(stored)
     model.save_pretrained(tmp_path)
     tiny_tokenizer.save_pretrained(tmp_path)
-    loaded = load(str(tmp_path), torch.float32, CPU, lambda step: None, device.HALF).model
+    loaded = load(str(tmp_path), Format(torch.float32, CPU, device.HALF), lambda step: None).model
     assert loaded.dtype == loaded.config.dtype == torch.float32
     assert loaded.get_input_embeddings().weight.dtype == stored, "its rows are converted when they are read"
     assert loaded.get_output_embeddings().weight.dtype == stored
@@ -107,7 +107,7 @@ def test_a_mixture_of_experts_is_not_packed_but_computes_in_the_dtype_that_was_a
                       num_key_value_heads=1, num_local_experts=4)
     ).save_pretrained(tmp_path)  # fmt: skip
     tiny_tokenizer.save_pretrained(tmp_path)
-    loaded = load(str(tmp_path), torch.bfloat16, CPU, lambda step: None, device.HALF).model
+    loaded = load(str(tmp_path), Format(torch.bfloat16, CPU, device.HALF), lambda step: None).model
     assert precision(loaded) == "bfloat16"
 
 

@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError
 from playground.models.cpu.int4 import SAVED
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles
-from playground.models.load import load
+from playground.models.load import Format, load
 from playground.models.store import ModelStore
 from playground.presets import load_pairs
 from playground.progress import Progress
@@ -221,7 +221,7 @@ def test_the_real_starter_writes_an_english_sentence():
 
 def test_a_starter_that_cannot_be_loaded_is_fetched_again_once(cache, at_hand, quick_conversion):
     with pytest.raises(PlaygroundError, match=f"Delete {cache / starter.NAME}"):
-        load("starter", torch.float32, torch.device("cpu"), lambda step: None)
+        load("starter", Format(torch.float32, torch.device("cpu")), lambda step: None)
     assert len(quick_conversion) == 2
 
 
@@ -237,10 +237,10 @@ def test_a_truncated_starter_repairs_itself(cache, at_hand, no_hub, tiny_folder,
     for file in ("model.safetensors", "tokenizer.json", "config.json"):
         path = folder / file
         os.truncate(path, path.stat().st_size // 2)
-        model = load("starter", torch.float32, torch.device("cpu"), lambda step: None)
+        model = load("starter", Format(torch.float32, torch.device("cpu")), lambda step: None)
         assert model.weights == starter.ORIGIN and path.stat().st_size == (tiny_folder / file).stat().st_size
     at_hand.unlink()
     os.truncate(path, 10)
     with pytest.raises(PlaygroundError, match="be fetched"):
-        load("starter", torch.float32, torch.device("cpu"), lambda step: None)
+        load("starter", Format(torch.float32, torch.device("cpu")), lambda step: None)
     assert path.exists()

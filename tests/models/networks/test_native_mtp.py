@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers.modeling_layers import MtpModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import load
+from playground.models.load import Format, load
 from playground.models.networks.mtp import NativeLayer, load_native
 from playground.models.store import ModelStore
 from playground.presets import NATIVE, custom_pair
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("native_places")
 
 
 def native_of(folder):
-    target = load(str(folder), torch.float32, torch.device("cpu"), lambda step: None)
+    target = load(str(folder), Format(torch.float32, torch.device("cpu")), lambda step: None)
     return target, load_native(NATIVE, target, lambda step: None)
 
 
