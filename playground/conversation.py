@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from playground.errors import PlaygroundError, check
 
@@ -220,11 +220,16 @@ def check_unicode(where: str, text: str) -> None:
     )
 
 
-def _call(data: Any, where: str) -> ToolCall:
+def _function(data: Any, refusal: str) -> dict[str, Any]:
+    """Returns the named function of a tool or of a call, in OpenAI's form or without its wrapper."""
     function = data.get("function", data) if isinstance(data, dict) else None
     known = isinstance(function, dict) and isinstance(function.get("name"), str) and bool(function["name"])
-    check(known, f"{where} has a tool call without the name of a function.")
-    assert isinstance(function, dict)
+    check(known, refusal)
+    return cast(dict[str, Any], function)
+
+
+def _call(data: Any, where: str) -> ToolCall:
+    function = _function(data, f"{where} has a tool call without the name of a function.")
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
         try:
@@ -244,10 +249,7 @@ def _call_as_dict(call: ToolCall, text_arguments: bool) -> dict[str, Any]:
 
 
 def _tool(data: Any, where: str) -> dict[str, Any]:
-    function = data.get("function", data) if isinstance(data, dict) else None
-    known = isinstance(function, dict) and isinstance(function.get("name"), str) and bool(function["name"])
-    check(known, f"{where} is no tool: it should be an object with `function`, which has a name.")
-    assert isinstance(function, dict)
+    function = _function(data, f"{where} is no tool: it should be an object with `function`, which has a name.")
     where = f"{where}, {function['name']},"
     check(isinstance(function.get("description", ""), str), f"{where} has a description that is no text.")
     schema = function.get("parameters", {"type": "object", "properties": {}})

@@ -167,10 +167,7 @@ class LlamaServer(ServerBackend):
             body["speculative.n_max"] = lookahead
         end: dict[str, Any] = {}
         yield from rounds(self.http.stream("/completion", body), end, lookahead)
-        if not end:
-            raise PlaygroundError(
-                f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
-            )
+        self.check_whole(bool(end))
         run.reused = reused_of(end.get("timings", {}).get("cache_n"))
         context = end.get("truncated") or (
             end["stop_type"] == "limit" and end["tokens_predicted"] < run.request.max_new_tokens

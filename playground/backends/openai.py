@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import Any, ClassVar
 
 from playground.backends.server import UNKNOWN, Piece, ServerBackend, ServerRun, chat_of, reused_of, round_of, stop_of
-from playground.errors import PlaygroundError, check
+from playground.errors import check
 from playground.lane import Request
 from playground.trace import Finish, Round, Totals
 
@@ -57,10 +57,7 @@ class OpenAiServer(ServerBackend):
                 if text:
                     yield round_of([Piece(None, text)], 0, 0, start_s, end_s)
                     start_s = end_s
-        if not reason:
-            raise PlaygroundError(
-                f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
-            )
+        self.check_whole(bool(reason))
         run.totals = self.totals(end)
         run.reused = reused_of(self.cached(end))
         run.finish = _finish(reason, run.totals.tokens, run.request.max_new_tokens)

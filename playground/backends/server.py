@@ -186,6 +186,14 @@ class ServerBackend(ABC):
         takes no token ids. `fresh`: read all ids in one pass, rather than the last one after cached others."""
         return None
 
+    def check_whole(self, ended: bool) -> None:
+        """Checks that an answer came to its end.
+
+        Raises:
+            PlaygroundError: it broke off.
+        """
+        check(ended, f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more.")
+
     @abstractmethod
     def software(self) -> tuple[dict[str, str], str | None]:
         """Returns the versions of the server's software, and the number format of its weights (None if it is

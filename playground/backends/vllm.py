@@ -232,10 +232,7 @@ class VllmServer(ServerBackend):
                 if choice["token_ids"]:
                     chunks.append(Chunk(_pieces(choice), seconds))
                     yield from self._so_far(chunks)
-        if not reason:
-            raise PlaygroundError(
-                f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
-            )
+        self.check_whole(bool(reason))
         usage = end.get("usage", {}).get("prompt_tokens_details") or {}
         run.reused = reused_of(usage.get("cached_tokens"))
         tokens = sum(len(chunk.pieces) for chunk in chunks)

@@ -130,14 +130,8 @@ def _with_own(text: Tensor, depth: int) -> Tensor:
 ROWS = 256  # the most positions of a text at which drafts begin, evenly spread
 LOOKUPS = {"ngram": NgramDrafter, "suffix": SuffixDrafter}
 CHAINS = (MtpLayer, Eagle3Head, ParallelHeads, DFlash)
-METHODS = (
-    "mtp",
-    "eagle3",
-    "heads",
-    "dflash",
-    "dspark",
-    "domino",
-)  # of the chains; the convolutions of DFlash 2 would join blocks
+# The methods of the chains. Not DFlash 2, whose convolutions would join blocks.
+METHODS = ("mtp", "eagle3", "heads", "dflash", "dspark", "domino")
 
 
 def possible(models: LoadedPair, lane: Lane) -> bool:
@@ -219,8 +213,20 @@ def _counted(text: _Read, lane: Lane, module: nn.Module | None, sampler: Sampler
     drafts = [*_drafts(text, lane, module, sampler, within)] if within else []
     drafts = [draft[: context - start] for draft, start in zip(drafts, within, strict=True)]
     drafts += [[]] * (len(starts) - len(within))  # past its context a drafter drafts nothing
+    reached, accepted = [0] * lane.lookahead, [0] * lane.lookahead
+    for draft, start in zip(drafts, starts, strict=True):
+        for j in range(lane.lookahead):
+            at = start + j
+            if at not in choice:
+                break
+            reached[j] += 1
+            if j >= len(draft) or draft[j] != choice[at]:
+                break
+            accepted[j] += 1
+            if at >= len(ids) or draft[j] != ids[at]:  # the target would continue differently from the text
+                break
     agreed = sum(choice[at] == ids[at] for at in range(first, len(ids)))
-    return _judged(drafts, starts, ids, choice, lane.lookahead, agreed, len(ids) - first)
+    return Counts(tuple(reached), tuple(accepted), agreed, len(ids) - first)
 
 
 def _drafts(
@@ -239,27 +245,3 @@ def _drafts(
     if isinstance(module, DFlash):
         return of_block(module, ids, hidden, starts, k)
     return of_layer(module, ids, hidden, starts, k)
-
-
-def _judged(
-    drafts: Sequence[Sequence[int]],
-    starts: Sequence[int],
-    ids: Sequence[int],
-    choice: dict[int, int],
-    lookahead: int,
-    agreed: int,
-    tokens: int,
-) -> Counts:
-    reached, accepted = [0] * lookahead, [0] * lookahead
-    for draft, start in zip(drafts, starts, strict=True):
-        for j in range(lookahead):
-            at = start + j
-            if at not in choice:
-                break
-            reached[j] += 1
-            if j >= len(draft) or draft[j] != choice[at]:
-                break
-            accepted[j] += 1
-            if at >= len(ids) or draft[j] != ids[at]:  # the target would continue differently from the text
-                break
-    return Counts(tuple(reached), tuple(accepted), agreed, tokens)

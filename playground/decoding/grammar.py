@@ -23,7 +23,7 @@ from llguidance.hf import from_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from playground.constraint import brief, compiled, matcher_of
-from playground.decoding.drafters.base import Draft
+from playground.decoding.drafters.base import Draft, shared
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
@@ -139,7 +139,7 @@ class Constraint(Grammar):
 
     def _move(self, draft: Draft, path: list[int], to: Sequence[int]) -> None:
         """Moves the matcher from one branch to another, by way of their common ancestor. `path` becomes `to`."""
-        same = next((n for n, (a, b) in enumerate(zip(path, to, strict=False)) if a != b), min(len(path), len(to)))
+        same = shared(path, to)
         self._matcher.rollback(len(path) - same)
         self._read([draft.ids[i] for i in to[same:]])
         path[same:] = to[same:]

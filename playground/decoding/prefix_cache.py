@@ -10,12 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from playground.decoding.drafters.base import Drafter
+from playground.decoding.drafters.base import Drafter, shared
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import seam
 from playground.decoding.text import encode_turns
@@ -56,11 +55,6 @@ def reusable(tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: S
     return min(
         shared(encode_turns(tokenizer, request, request.earlier, open_end=False), prompt_ids), len(prompt_ids) - 1
     )
-
-
-def shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """Returns the length of the common prefix."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def take(

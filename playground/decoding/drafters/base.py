@@ -100,6 +100,11 @@ def rank_among(scores: torch.Tensor, ids: torch.Tensor, id_: torch.Tensor) -> to
 NOTHING = Draft([], [])
 
 
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Returns the length of the common prefix of two sequences."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
 def past(context: int) -> Draft:
     """Returns an empty draft that says that the text has reached the end of the drafter's context."""
     return Draft([], [], past_context=context)

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from playground.decoding.drafters.base import NOTHING, Draft, Drafter, past
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, past, shared
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.runners.factory import Runners
 from playground.decoding.sampling import Sampler
@@ -65,8 +65,7 @@ class UniversalDrafter(Drafter):
 
     def _roll_back(self, text: Sequence[int]) -> None:
         """Rolls the cache back to the common prefix of cache and text, without the text's last token."""
-        both = zip(self._held, text[:-1], strict=False)
-        common = next((i for i, (a, b) in enumerate(both) if a != b), min(len(self._held), len(text) - 1))
+        common = shared(self._held, text[:-1])
         if common < self._kept and self._model.discards_old:
             self._model, common = self._new_runner(), 0
         elif common < self._model.length:

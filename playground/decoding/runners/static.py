@@ -16,7 +16,7 @@ from playground.decoding.runners.eager import EagerBlock, EagerLayer
 from playground.decoding.runners.graphs import Function
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing, windows_of
 from playground.decoding.runners.static_model import StaticModel
-from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
+from playground.decoding.runners.static_network import StaticLayerRunner, StaticNetworkRunner
 from playground.decoding.transfer import pinned
 from playground.models.device import ran_out_of_memory
 from playground.models.sizing import cache_bytes
@@ -40,7 +40,7 @@ class StaticRunner(Runner):
         static.whole.room = max(static.whole.room, room)
         self._saved: list[list[Tensor]] = []  # entries of the model and of what drafts beside it
         self._layers: Sequence[int] = ()
-        self._beside: list[StaticLayerRunner | StaticBlockRunner] = []
+        self._beside: list[StaticNetworkRunner] = []
 
     @property
     def cache_bytes(self) -> int:
@@ -81,7 +81,7 @@ class StaticRunner(Runner):
     def block(self, network: BlockNetwork) -> BlockRunner:
         if has_growing_rope(network.config):
             return EagerBlock(network)
-        runner = StaticBlockRunner(self._static.block(network))
+        runner = StaticNetworkRunner(self._static.block(network))
         self._beside.append(runner)
         return runner
 

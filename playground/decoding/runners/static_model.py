@@ -72,8 +72,7 @@ class StaticModel:
         self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(windows, LEAST)
         self._limit = context_of(model.config)
         self._views: dict[int, StaticModel] = {}
-        self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
-        self._blocks_beside: dict[BlockNetwork, StaticBlock] = {}
+        self._drafting: dict[Any, Any] = {}  # the static forms of layers and networks that draft from hidden states
         self._watched: list[nn.Module] = []
         self._layers: tuple[int, ...] = ()
         self._hidden: dict[tuple[int, ...], Tensor] = {}  # (MOST, layers x width) for each choice of layers
@@ -93,16 +92,16 @@ class StaticModel:
     def layer(self, layer: RecursiveLayer) -> StaticLayer:
         """Returns the static form of a layer that drafts from the model's hidden states, with its own buffers and
         cache."""
-        if layer not in self._layers_beside:
-            self._layers_beside[layer] = StaticLayer(layer, self, self._limit)
-        return self._layers_beside[layer]
+        if layer not in self._drafting:
+            self._drafting[layer] = StaticLayer(layer, self, self._limit)
+        return self._drafting[layer]
 
     def block(self, network: BlockNetwork) -> StaticBlock:
         """Returns the static form of a network that drafts a block from the model's hidden states, with its own buffers
         and cache."""
-        if network not in self._blocks_beside:
-            self._blocks_beside[network] = StaticBlock(network, self)
-        return self._blocks_beside[network]
+        if network not in self._drafting:
+            self._drafting[network] = StaticBlock(network, self)
+        return self._drafting[network]
 
     def watch(self, layers: Sequence[int]) -> Tensor | None:
         """Implements `Runner.watch`. Returns the buffer of the hidden states, (MOST, layers x width); None without

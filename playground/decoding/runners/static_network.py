@@ -76,6 +76,10 @@ class StaticNetwork(ABC):
         self._hidden.zero_()
 
     @abstractmethod
+    def read(self, last: Any, hidden: Tensor, start: int) -> Any:
+        """Implements `StaticNetworkRunner.read`, from entry `start` on."""
+
+    @abstractmethod
     def _allocate(self, entries: int) -> None:
         """Allocates the other buffers, and by a first pass the cache. Entries before `entries` are not changed."""
 
@@ -97,7 +101,7 @@ Network = TypeVar("Network", bound=StaticNetwork)
 
 
 class StaticNetworkRunner(Generic[Network]):
-    """The base of the runners of static networks."""
+    """Runs a static network, such as one that drafts blocks; `BlockRunner` documents the members."""
 
     def __init__(self, static: Network) -> None:
         self._static = static
@@ -111,6 +115,13 @@ class StaticNetworkRunner(Generic[Network]):
     def prepare(self, hidden: Tensor) -> None:
         """Captures missing work, before or between rounds. `hidden`: see `StaticNetwork.fit`."""
         self._static.prepare(self._entries, hidden)
+
+    def read(self, last: Any, hidden: Tensor) -> Any:
+        """Implements `LayerRunner.read`, where `last` are the tokens, and `BlockRunner.read`, where it is the last."""
+        self._static.fit(self._entries, hidden)
+        found = self._static.read(last, hidden, self._entries)
+        self._entries += len(hidden)
+        return found
 
     def end(self) -> None:
         pass  # the entries after the text are masked, then overwritten
@@ -314,12 +325,6 @@ class StaticLayer(StaticNetwork):
 class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
     """Runs a layer with full attention; `LayerRunner` documents the members."""
 
-    def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
-        self._static.fit(self._entries, hidden)
-        logits = self._static.read(ids, hidden, self._entries)
-        self._entries += len(ids)
-        return logits
-
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         return self._static.grow(ids, rows)
 
@@ -383,13 +388,3 @@ class StaticBlock(StaticNetwork):
             masks[kind] = (visible if sees is None else visible & sees).expand(1, 1, size, -1)
         self.cache.cursor.slots, self.cache.cursor.read = slots, read
         return self._network.drafted(token, hidden, self.cache.states, torch.cat([slots[:width], block]), masks)
-
-
-class StaticBlockRunner(StaticNetworkRunner[StaticBlock]):
-    """Runs a network that drafts blocks; `BlockRunner` documents the members."""
-
-    def read(self, token: int, hidden: Tensor) -> Tensor:
-        self._static.fit(self._entries, hidden)
-        logits = self._static.read(token, hidden, self._entries)
-        self._entries += len(hidden)
-        return logits

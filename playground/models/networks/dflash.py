@@ -16,6 +16,7 @@ causal mask inside the block, and drafts a tree: the likeliest combinations of t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -155,31 +156,14 @@ class DFlash(nn.Module):
         return (near & (back >= 0) if causal else near)[None, None]
 
 
-def load_dflash(
-    name: str, target: LoadedModel, progress: Callable[[Progress], None], method: str = "dflash"
-) -> LoadedDrafter:
-    """Loads a DFlash drafter, or that of another method with its network.
-
-    Raises:
-        PlaygroundError: there is no such drafter, it is of another method, it was trained for another target, or its
-            files are broken.
-    """
-    return load_block(name, method, target, progress, DFlash)
-
-
-def load_jetspec(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads a JetSpec drafter, a DFlash whose block tokens see earlier ones alone; see `load_dflash`."""
-    return load_dflash(name, target, progress, "jetspec")
-
-
 def load_block(
-    name: str,
     method: str,
+    kind: Callable[..., DFlash],
+    parts: str,
+    more: Callable[[BlockFiles, PreTrainedModel], Sequence[Any]],
+    name: str,
     target: LoadedModel,
     progress: Callable[[Progress], None],
-    kind: Callable[..., DFlash],
-    parts: str = "",
-    more: Callable[[BlockFiles, PreTrainedModel], Sequence[Any]] = lambda files, target: (),
 ) -> LoadedDrafter:
     """Loads a drafter that is a `DFlash`, with further parts perhaps.
 
@@ -189,7 +173,8 @@ def load_block(
         more: makes and loads the further parts.
 
     Raises:
-        PlaygroundError: see `read_block`; or `more` raises it.
+        PlaygroundError: there is no such drafter, it is of another method, its parts are missing, unknown or do not
+            fit, it was trained for another target, or its files are broken.
     """
     files = read_block(name, method, target, parts, progress)
     layout = files.layout
@@ -200,3 +185,11 @@ def load_block(
         if network.lm_head is not None:
             network.lm_head.load_state_dict({"weight": files.parts["lm_head.weight"]})
     return LoadedDrafter(network.eval().requires_grad_(False), files.weights.name, files.weights.origin)
+
+
+def _nothing(files: BlockFiles, target: PreTrainedModel) -> tuple[()]:
+    return ()
+
+
+load_dflash = partial(load_block, "dflash", DFlash, "", _nothing)
+load_jetspec = partial(load_block, "jetspec", DFlash, "", _nothing)  # its block tokens see earlier ones alone

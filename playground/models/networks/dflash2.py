@@ -17,7 +17,7 @@ The draft is chosen among these k by their scores: q is 0 for all other tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,11 +26,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.dflash import load_block
 from playground.models.networks.dflash_files import BlockFiles, under
 from playground.models.networks.dspark import Slot, Walked
-from playground.progress import Progress
 
 PARTS = (
     r"|layers\.\d+\.(attention|mlp)_conv\.(base_kernel|kernel_projection\.weight)"
@@ -126,16 +124,6 @@ class DFlash2(Walked):
         return Slot(self.candidate_selector(base, state, ids), None, memory)
 
 
-def load_dflash2(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads a DFlash 2 drafter.
-
-    Raises:
-        PlaygroundError: there is no such drafter, it has missing or unknown parts, it was trained for another target,
-            or its files are broken.
-    """
-    return load_block(name, "dflash2", target, progress, DFlash2, PARTS, _selector)
-
-
 def convolve(files: BlockFiles, target: PreTrainedModel) -> None:
     """Puts attention and MLP of every layer between their convolutions."""
     layers: Any = files.base.layers
@@ -174,3 +162,6 @@ def _selector(files: BlockFiles, target: PreTrainedModel) -> tuple[Selector]:
     selector = Selector(vocabulary, rank, width, top_k, dtype=target.dtype, device=target.device)
     selector.load_state_dict(state)
     return (selector,)
+
+
+load_dflash2 = partial(load_block, "dflash2", DFlash2, PARTS, _selector)

@@ -11,7 +11,7 @@ The first `pure_draft_prefix_len` slots keep DFlash's logits; the GRU reads thei
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,11 +19,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.dflash import load_block
 from playground.models.networks.dflash_files import BlockFiles
 from playground.models.networks.dspark import Slot, Walked
-from playground.progress import Progress
 
 GRU = ("prefix_gru.weight_ih_l0", "prefix_gru.weight_hh_l0")
 CORRECTION = ("embed_proj.0.weight", "embed_proj.2.weight")
@@ -58,16 +56,6 @@ class Domino(Walked):
         return Slot(logits, None, memory)
 
 
-def load_domino(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads a Domino drafter.
-
-    Raises:
-        PlaygroundError: there is no such drafter, its head has missing, unknown or unfit parts, it was trained for
-            another target, or its files are broken.
-    """
-    return load_block(name, "domino", target, progress, Domino, PARTS, _head)
-
-
 def _head(files: BlockFiles, target: PreTrainedModel) -> tuple[nn.GRUCell, nn.Sequential, int]:
     """Returns the GRU, the layers of the correction, whose tensors say how large they are, and the number of slots that
     are not corrected.
@@ -99,3 +87,6 @@ def _head(files: BlockFiles, target: PreTrainedModel) -> tuple[nn.GRUCell, nn.Se
     correction = nn.Sequential(first, nn.SiLU(), last)
     correction.load_state_dict({"0.weight": parts[CORRECTION[0]], "2.weight": parts[CORRECTION[1]]})
     return gru, correction, int(files.layout.given.get("pure_draft_prefix_len") or 0)
+
+
+load_domino = partial(load_block, "domino", Domino, PARTS, _head)

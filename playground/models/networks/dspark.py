@@ -17,7 +17,7 @@ read x_k: a draft that ends by it stays exact.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -25,10 +25,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.dflash import DFlash, load_block
 from playground.models.networks.dflash_files import BlockFiles, under
-from playground.progress import Progress
 
 
 class Slot(NamedTuple):
@@ -137,16 +135,6 @@ class DSpark(Walked):
         return Slot(logits, torch.sigmoid(chance[:, 0].float()), memory)
 
 
-def load_dspark(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads a DSpark drafter.
-
-    Raises:
-        PlaygroundError: there is no such drafter, it has unknown parts, it was trained for another target, or its files
-            are broken.
-    """
-    return load_block(name, "dspark", target, progress, DSpark, PARTS, _heads)
-
-
 def _heads(files: BlockFiles, target: PreTrainedModel) -> tuple[MarkovHead | None, nn.Linear | None]:
     return _markov_head(files, target), _confidence_head(files, target)
 
@@ -205,3 +193,6 @@ def _confidence_head(files: BlockFiles, target: PreTrainedModel) -> nn.Linear | 
     head = nn.Linear(reads, 1, dtype=target.dtype, device=target.device)
     head.load_state_dict(state)
     return head
+
+
+load_dspark = partial(load_block, "dspark", DSpark, PARTS, _heads)

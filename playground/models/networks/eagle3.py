@@ -26,6 +26,7 @@ import copy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -238,23 +239,13 @@ class Eagle3Head(nn.Module):
         return logits[..., self.draft_ids] if self.lm_head is not None and not self.own_head else logits
 
 
-def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads an EAGLE-3 head. `name`: a folder, or an id on the hub.
-
-    Raises:
-        PlaygroundError: the head cannot be fetched, is not an EAGLE-3 head, has no safetensors weights, or was trained
-            for another target.
-    """
-    return load_head(name, "eagle3", Eagle3Head, target, progress)
-
-
 def load_head(
-    name: str,
     method: str,
     kind: type[Eagle3Head],
+    marks: Sequence[str],
+    name: str,
     target: LoadedModel,
     progress: Callable[[Progress], None],
-    marks: Sequence[str] = MARKS,
 ) -> LoadedDrafter:
     """Loads a head of a kind.
 
@@ -262,6 +253,7 @@ def load_head(
         method: the drafting method that the weights must be for.
         kind: the class of the head.
         marks: tensors that every head of this kind has.
+        name: a folder, or an id on the hub.
 
     Raises:
         PlaygroundError: the head cannot be fetched, is of another kind or incomplete, has no safetensors weights, or
@@ -467,10 +459,5 @@ class PEagleHead(Eagle3Head):
         return self.logits(self(tokens[None], features[None], cache)[0, -self.drafts :])
 
 
-def load_peagle(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Loads a P-EAGLE head.
-
-    Raises:
-        PlaygroundError: there is no such head, it is incomplete, or it was trained for another target.
-    """
-    return load_head(name, "peagle", PEagleHead, target, progress, (*MARKS, "mask_hidden"))
+load_eagle3 = partial(load_head, "eagle3", Eagle3Head, MARKS)
+load_peagle = partial(load_head, "peagle", PEagleHead, (*MARKS, "mask_hidden"))
