@@ -45,12 +45,12 @@ from playground.models.device import COST, device_name, is_spread, ran_out_of_me
 from playground.models.load import LoadedModel
 from playground.models.networks import checkup
 from playground.models.quantised import precision
-from playground.models.sizing import experts, shape, weights_bytes
+from playground.models.sizing import experts, weights_bytes
 from playground.models.store import LoadedPair
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 from playground.results import Finding
-from playground.trace import Environment, Finish, Memory, Reused, Round, Shape
+from playground.trace import Environment, Finish, Memory, Reused, Round
 
 WARM_UP_ROUNDS = 4
 
@@ -130,6 +130,7 @@ class LocalBackend:
         runners = self.runners(models)
         how = runners.describe(models.target)
         package = METHODS[lane.drafter].package
+        shapes = {"target": models.target.shape, "drafter": drafting.shape if drafting else None}
         return Environment(
             versions={
                 "playground": __version__,
@@ -151,7 +152,7 @@ class LocalBackend:
             runner=how,
             obeyed=entries(models.target.model.generation_config, OBEYED),
             not_obeyed=entries(models.target.model.generation_config, NOT_OBEYED),
-            shapes=_shapes(models, drafting),
+            shapes={name: it for name, it in shapes.items() if it},
             compile_s=runners.seconds(*(model for model in (models.target, drafting) if model)),
         )
 
@@ -395,13 +396,6 @@ class LocalRun:
                 ids[: self._target.length], self._target, self._plain_drafter, self._drafting
             )
             prefix_cache.store(self._models.target, self._key, cached)
-
-
-def _shapes(models: LoadedPair, drafting: Any) -> dict[str, Shape]:
-    """Returns the shapes of the target and, if there is one, of the drafter."""
-    parts = {"target": models.target.model, **({"drafter": drafting.module} if drafting else {})}
-    found = {name: shape(part) for name, part in parts.items()}
-    return {name: it for name, it in found.items() if it}
 
 
 def _out_of_memory(models: LoadedPair, request: Request, runners: Runners) -> PlaygroundError:

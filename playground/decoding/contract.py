@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import torch
 from transformers import (
@@ -106,44 +106,53 @@ class Contract:
         self, requested: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
     ) -> list[Processor]:
         """Returns the contract's processors and `requested`, those of a request, in the order of `generate()`."""
-        has = self._obeyed
-        if not has:
+        if not self._obeyed:
             return list(requested)
-        prompt, eos = cast(Any, to_device([prompt_ids], device)), torch.tensor(self.eos_ids)
-        banned = NoBadWordsLogitsProcessor(self.config.bad_words_ids, eos) if "bad_words_ids" in has else None
-        return [
-            *self._biases(has, prompt),
-            *requested,
-            *self._repeats(has, prompt, banned),
-            *self._lengths(has, len(prompt_ids), max_new_tokens, eos.to(device)),
-            *self._suppressed(has, prompt, banned, device),
-        ]
+        return [*self._around(requested, prompt_ids, max_new_tokens, device)]
 
-    def _biases(self, has: Container[str], prompt: torch.LongTensor) -> Iterator[Processor]:
-        config = self.config
+    def _around(
+        self, requested: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
+    ) -> Iterator[Processor]:
+        config, has, length = self.config, self._obeyed, len(prompt_ids)
+        prompt: Any = to_device([prompt_ids], device)
+        eos = torch.tensor(self.eos_ids)
+        ends = eos.to(device)
+        refusing: list[LogitsProcessor] = []  # the same tokens everywhere
         if "sequence_bias" in has:
             bias = SequenceBiasLogitsProcessor(config.sequence_bias)
             yield Processor(bias, "nothing" if _of_single_tokens(bias) else "tokens")
         if "encoder_repetition_penalty" in has:
             penalty = EncoderRepetitionPenaltyLogitsProcessor(config.encoder_repetition_penalty, prompt)
             yield Processor(penalty, "nothing")
-
-    def _repeats(
-        self, has: Container[str], prompt: torch.LongTensor, banned: NoBadWordsLogitsProcessor | None
-    ) -> Iterator[Processor]:
+        yield from requested
         if "no_repeat_ngram_size" in has:
-            yield Processor(NoRepeatNGramLogitsProcessor(self.config.no_repeat_ngram_size))
+            yield Processor(NoRepeatNGramLogitsProcessor(config.no_repeat_ngram_size))
         if "encoder_no_repeat_ngram_size" in has:
-            yield Processor(EncoderNoRepeatNGramLogitsProcessor(self.config.encoder_no_repeat_ngram_size, prompt))
-        if banned and not _of_single_tokens(banned):
-            yield Processor(banned)
+            yield Processor(EncoderNoRepeatNGramLogitsProcessor(config.encoder_no_repeat_ngram_size, prompt))
+        if "bad_words_ids" in has:
+            banned = NoBadWordsLogitsProcessor(config.bad_words_ids, eos)
+            if _of_single_tokens(banned):
+                refusing.append(banned)
+            else:
+                yield Processor(banned)
+        yield from self._lengths(length, max_new_tokens, ends)
+        if "suppress_tokens" in has:
+            refusing.append(SuppressTokensLogitsProcessor(config.suppress_tokens))
+        if refusing:
+            row: Any = torch.zeros(1, self.vocab_size)
+            for each in refusing:
+                row = each(prompt[:, :0].cpu(), row)
+            yield Processor(Refused(to_device(row[0].isneginf(), device)), "nothing")
+        if "begin_suppress_tokens" in has:
+            start = length + (length <= 1 and "forced_bos_token_id" in has)
+            begin = SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, start, str(device))
+            yield Processor(begin, "length", range(start, start + 1))
 
-    def _lengths(self, has: Container[str], length: int, max_new_tokens: int, eos: torch.Tensor) -> Iterator[Processor]:
-        """Yields those between the two others, most of which depend on the text's length. `length`: the prompt's."""
-        config = self.config
+    def _lengths(self, length: int, max_new_tokens: int, eos: torch.Tensor) -> Iterator[Processor]:
+        """Yields those that depend, with one exception, on the length of the text. `length`: the prompt's."""
+        config, has = self.config, self._obeyed
         if "min_length" in has and self.eos_ids:
-            shortest = MinLengthLogitsProcessor(config.min_length, eos)
-            yield Processor(shortest, "length", range(config.min_length))
+            yield Processor(MinLengthLogitsProcessor(config.min_length, eos), "length", range(config.min_length))
         if "min_new_tokens" in has and self.eos_ids:
             fewest = MinNewTokensLengthLogitsProcessor(length, config.min_new_tokens, eos)
             yield Processor(fewest, "length", range(length + config.min_new_tokens))
@@ -158,29 +167,6 @@ class Contract:
         if "exponential_decay_length_penalty" in has and self.eos_ids:
             decay = ExponentialDecayLengthPenalty(config.exponential_decay_length_penalty, eos, length)
             yield Processor(decay, "length", range(decay.regulation_start + 1, sys.maxsize))
-
-    def _suppressed(
-        self,
-        has: Container[str],
-        prompt: torch.LongTensor,
-        banned: NoBadWordsLogitsProcessor | None,
-        device: torch.device,
-    ) -> Iterator[Processor]:
-        refusing: list[LogitsProcessor] = []  # the same tokens everywhere
-        if banned and _of_single_tokens(banned):
-            refusing.append(banned)
-        if "suppress_tokens" in has:
-            refusing.append(SuppressTokensLogitsProcessor(self.config.suppress_tokens))
-        if refusing:
-            row: Any = torch.zeros(1, self.vocab_size)
-            for each in refusing:
-                row = each(prompt[:, :0].cpu(), row)
-            yield Processor(Refused(to_device(row[0].isneginf(), device)), "nothing")
-        if "begin_suppress_tokens" in has:
-            length = prompt.shape[1]
-            start = length + (length <= 1 and "forced_bos_token_id" in has)
-            begin = SuppressTokensAtBeginLogitsProcessor(self.config.begin_suppress_tokens, start, str(device))
-            yield Processor(begin, "length", range(start, start + 1))
 
 
 def contract_of(target: LoadedModel) -> Contract:

@@ -62,13 +62,13 @@ def decode(
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
     clock = Clock(target.device)
-    stands_s = clock()
+    paused_s = clock()  # what the clock shows while it stands still
     finished = False
     while not finished and len(ids) < end:
         target.prepare()
         drafter.prepare()
         sampler.prepare()
-        clock.back_to(stands_s)
+        clock.back_to(paused_s)
         start_s, passes = clock(), target.passes
 
         # 1. Draft at most γ tokens, leaving room for the one that the target adds. A recurrent target drafts nothing
@@ -89,7 +89,7 @@ def decode(
             verdict = rule(draft, scores, sampler, len(ids))
         except FloatingPointError:
             raise target.not_numbers() from None
-        # The round's tokens are the accepted ones and the target's own, or those up to the end of the answer.
+        # The round's tokens are the accepted ones and the target's, or those up to the end of the answer.
         chosen = [*(draft.ids[i] for i in verdict.path), verdict.token]
         new = _through_eos(chosen, eos_ids)
         new = stops.cut(new) if stops else new
@@ -106,14 +106,14 @@ def decode(
         lookahead.update(draft, verdict.path, drafted_s - start_s, committed_s - drafted_s)
 
         # 4. Annotate.
-        stands_s = clock()
-        drafted, own, other_rule = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
+        paused_s = clock()
+        drafted, added, other_rule = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
         ids += new
 
         yield Round(
             lookahead=gamma,
             drafted=drafted,
-            target=own,
+            target=added,
             start_s=start_s,
             draft_s=drafted_s - start_s,
             verify_s=end_s - drafted_s,
@@ -122,7 +122,7 @@ def decode(
             passes=target.passes - passes,
             commit_s=committed_s - end_s,
             other_rule=other_rule,
-            annotate_s=clock() - stands_s,
+            annotate_s=clock() - paused_s,
             mask_s=grammar.seconds,
             past_context=draft.past_context,
         )

@@ -8,6 +8,7 @@ checkpoint's own sampling settings are read from its generation_config.json (`sa
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -51,12 +52,12 @@ from playground.models.quantised import (
     quantised_by,
     stored_bits,
 )
-from playground.models.sizing import BYTES, check_config, within_files
+from playground.models.sizing import BYTES, check_config, shape, within_files
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.settings import SAMPLING, SETTINGS
 from playground.tensor_header import header
-from playground.trace import PassTime
+from playground.trace import PassTime, Shape
 
 
 def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
@@ -151,8 +152,22 @@ class Format:
     own_blocks: bool = False
 
 
+class Loaded(ABC):
+    """Weights in memory: a model, or a network that drafts."""
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The module that holds the weights."""
+
+    @cached_property
+    def shape(self) -> Shape | None:
+        """What a pass multiplies; see `sizing.shape`."""
+        return shape(self.module)
+
+
 @dataclass
-class LoadedModel:
+class LoadedModel(Loaded):
     """A model in eval mode on its device, with its tokenizer.
 
     Attributes:
@@ -179,7 +194,6 @@ class LoadedModel:
 
     @property
     def module(self) -> nn.Module:
-        """The module that holds the weights; a LoadedDrafter has one, too."""
         return self.model
 
     @cached_property
@@ -196,7 +210,7 @@ class LoadedModel:
 
 
 @dataclass
-class LoadedDrafter:
+class LoadedDrafter(Loaded):
     """A network that drafts from its target's hidden states, on the target's device and in its dtype. LoadedModel
     explains the other fields."""
 
