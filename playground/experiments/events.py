@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from playground.errors import Stopped
@@ -122,13 +123,32 @@ class Watch:
         self.check()
         self.emit(step)
 
-    def first(self, share: float) -> Watch:
-        """Returns a watch for a first part of the work, which is this share of the whole: the fractions of its events
-        become those of the whole."""
+    def parts(self, costs: Sequence[float], names: Sequence[str] = ()) -> list[Watch]:
+        """Returns a watch for each part of the work, done in this order: the fractions and the seconds left in its
+        events become those of the whole.
 
-        def emit(event: Event) -> None:
-            if isinstance(event, (Progress, PromptDone)) and event.fraction:
-                event = replace(event, fraction=event.fraction * share)
-            self.emit(event)
+        Args:
+            costs: how long each part takes, relative to the others.
+            names: of the parts, for labels and for `PromptDone.stage`.
+        """
+        began: tuple[float, float] | None = None  # a moment, and the fraction that was done by then
 
-        return replace(self, emit=emit)
+        def part(number: int) -> Watch:
+            name = names[number] if names else ""
+
+            def emit(event: Event) -> None:
+                nonlocal began
+                if isinstance(event, Progress | PromptDone) and event.fraction is not None:
+                    done = (sum(costs[:number]) + event.fraction * costs[number]) / sum(costs)
+                    if isinstance(event, Progress):
+                        began = began or (time.monotonic(), done)
+                        event = Progress(f"{name}: {event.label}" if name else event.label, done)
+                    else:
+                        since, before = began = began or (time.monotonic(), 0.0)  # it may fail before any progress
+                        left_s = (time.monotonic() - since) / (done - before) * (1 - done)
+                        event = replace(event, stage=name, fraction=done, left_s=left_s)
+                self.emit(event)
+
+            return replace(self, emit=emit)
+
+        return [part(number) for number in range(len(costs))]

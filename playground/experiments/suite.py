@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from playground import metrics
@@ -37,7 +38,7 @@ def run(
     runs: int = 1,
     seed: int = 0,
     skip: bool = False,
-    record: Journal | None = None,
+    record: str = "",
     enough: Callable[[Collection[QuestionResult]], bool] = lambda done: False,
     called: Callable[[int, int], str] = lambda number, total: f"Prompt {number + 1} of {total}",
 ) -> SuiteResult | None:
@@ -53,7 +54,8 @@ def run(
         seed: determines the order of the lanes.
         skip: leave out a lane that cannot be loaded, with a LaneSkipped, as long as one remains besides the baseline.
         called: names a question in progress reports, by its number from 0 and how many there are.
-        record: takes each question as it ends. Questions of the same suite that it already holds are not run again.
+        record: the path of a journal that takes each question as it ends; "" for none. Questions of the same suite that
+            it already holds are not run again.
         enough: whether the questions that were run are enough, so that the others are left out.
 
     Raises:
@@ -71,7 +73,8 @@ def run(
     _warm_up(in_turn, questions, backends, watch)
     beside = tuple(lane for name, lane in in_turn.items() if name != STANDARD)
     header = Header(baseline, beside, tuple(questions), runs, seed, _environment(baseline, beside, backends))
-    done = {result.question: result for result in record.begin(header)} if record else {}
+    journal = Journal(Path(record)) if record else None
+    done = {result.question: result for result in journal.begin(header)} if journal else {}
     left = [number for number in range(len(questions)) if number not in done]
     started = time.monotonic()
 
@@ -90,8 +93,8 @@ def run(
             result = _Question(number, question, in_turn, backends, runs, seed, watch, step).run()
         except Stopped:
             break
-        if record:
-            record.append(result)
+        if journal:
+            journal.append(result)
         done[number] = result
         left_s = (time.monotonic() - started) / (at + 1) * (len(left) - at - 1)
         speedups = {names[row.lane]: row.speedup for row in result.rows if row.turn == 1 and row.lane != STANDARD}

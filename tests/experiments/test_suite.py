@@ -302,30 +302,30 @@ def test_a_suite_goes_on_where_its_record_ends(tiny_folder, tmp_path):
         Question("qa", Request("a" * 300)),
     ]
     watch = Watch(lambda event: watch.stop() if is_done(event) else None)
-    run(pair, lanes, asked, watch, record=Journal(path))
+    run(pair, lanes, asked, watch, record=str(path))
     path.write_bytes(path.read_bytes() + b'{"question": 1, "rows": [{"ques')  # a crash in the middle of a line
     assert [result.question for result in journal.read(path)[1]] == [0]
     events = []
-    result = run(pair, lanes, asked, Watch(events.append), record=Journal(path))
+    result = run(pair, lanes, asked, Watch(events.append), record=str(path))
     told = [event for event in events if is_done(event)]
     assert [(event.number, event.total) for event in told] == [(2, 4), (3, 4), (4, 4)]
     assert told[-1].left_s == 0 < told[0].left_s
     assert [row.question for row in result.rows] == [0, 0, 1, 1, 2, 2] and len(result.failures) == 1
     assert suite.suite_result(*journal.read(path)) == replace(result, environment=journal.read(path)[0].environment)
     with pytest.raises(PlaygroundError, match="another suite"):
-        run(pair, lanes, asked[:2], record=Journal(path))
+        run(pair, lanes, asked[:2], record=str(path))
 
 
 def test_a_record_whose_first_line_was_not_finished_begins_anew_and_another_file_is_left_alone(tiny_folder, tmp_path):
     pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
     lanes, asked = [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves", max_new_tokens=2))]
     path.write_text('{"kind": "suite-re')
-    assert run(pair, lanes, asked, record=Journal(path)).rows
+    assert run(pair, lanes, asked, record=str(path)).rows
     assert [result.question for result in journal.read(path)[1]] == [0]
     for content in ("my diary", "my diary\n"):
         path.write_text(content)
         with pytest.raises(PlaygroundError, match=r"a record|damaged"):
-            run(pair, lanes, asked, record=Journal(path))
+            run(pair, lanes, asked, record=str(path))
         assert path.read_text() == content
 
 
@@ -347,7 +347,7 @@ def test_a_full_disk_is_a_sentence_and_loses_no_finished_row(tiny_folder, tmp_pa
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(PlaygroundError, match="No space"):
-        run(pair, [assisted_lane(pair, "ngram", 2)], asked, record=Journal(path))
+        run(pair, [assisted_lane(pair, "ngram", 2)], asked, record=str(path))
     assert [result.question for result in journal.read(path)[1]] == [0]
 
 
@@ -464,7 +464,7 @@ def test_half_a_surrogate_pair_is_found_when_a_prompt_is_read(tmp_path, place):
 def test_a_record_is_never_unreadable_by_what_it_holds(tiny_folder, tmp_path):
     pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
     lanes, asked = [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves", max_new_tokens=2), ("again",))]
-    run(pair, lanes, asked, record=Journal(path))
+    run(pair, lanes, asked, record=str(path))
     whole, (first,) = path.read_bytes(), journal.read(path)[1]
     Journal(path).append(replace(first, question=1, failure=Failure(1, "qa", "ngram 2", "the server said \ud83d")))
     assert journal.read(path)[1][1].failure.reason == "the server said \ufffd"

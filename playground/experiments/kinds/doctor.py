@@ -18,7 +18,7 @@ from playground.drafting_methods import METHODS
 from playground.errors import MadeForAnother, PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments.events import Progress, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, titled
 from playground.experiments.kinds.options import Decoders, PromptOptions, WholeAnswerOptions, option, option_of
 from playground.lane import LOCAL, Lane, assisted_lane
 from playground.metrics.drafts import Counts, add_counts
@@ -69,13 +69,13 @@ class Doctor(OfPrompts):
         backend = cast("LocalBackend", backends[LOCAL])
         backend.load(baseline, watch.progress)
         turned = [replace(it, request=other) for it in self.questions if (other := backend.turned(it.request))]
-        questions, part = [*self.questions, *turned], watch.first(ANSWERS)
-        answered = suite.run(baseline, [], questions, backends, part, record=journal_at(self.record))
+        answering, scoring = watch.parts((ANSWERS, 1 - ANSWERS))
+        answered = suite.run(baseline, [], [*self.questions, *turned], backends, answering, record=self.record)
         if answered is None or watch.stopped():
             return None
         suite.check_ran(answered)
         assert self.pair, "of a pair alone"
-        return examine(answered, self.pair, self.lanes[0], backend, watch)
+        return examine(answered, self.pair, self.lanes[0], backend, scoring)
 
     def so_far(self) -> None:
         """None: the diagnosis is made at the end, of all answers."""
@@ -89,14 +89,14 @@ def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend
         Stopped: it was stopped.
         PlaygroundError: its files cannot be fetched.
     """
-    watch.progress(Progress("Reading the drafter's files", ANSWERS))
+    watch.progress(Progress("Reading the drafter's files", 0.0))
     method = pair.drafts_by(lane.drafter) or lane.drafter
     findings, known = backend.check_files(lane), pair.readings.get(method, {})
     scores, chosen = _Scores(), Counter[int]()
     try:
         for number, (row, trace) in enumerate(zip(answered.rows, answered.traces, strict=True)):
-            done = ANSWERS + (1 - ANSWERS) * number / len(answered.traces)
-            watch.progress(Progress(f"Scoring drafts over answer {number + 1} of {len(answered.traces)}", done))
+            total = len(answered.traces)
+            watch.progress(Progress(f"Scoring drafts over answer {number + 1} of {total}", number / total))
             found = _of(backend, lane, trace)
             if not found:
                 break

@@ -13,7 +13,7 @@ from playground.backends.connect import connected
 from playground.errors import Stopped
 from playground.experiments import suite
 from playground.experiments.events import ResultReady, Watch
-from playground.experiments.journal import Journal, read
+from playground.experiments.journal import read
 from playground.experiments.kinds.options import Decoders, Options, ServersOptions
 from playground.experiments.questions import Question
 from playground.experiments.work import Experiment
@@ -117,6 +117,21 @@ class OfPrompts:
             if result:
                 watch.emit(ResultReady(result))
 
+    def run_suite(
+        self,
+        baseline: Lane,
+        backends: Mapping[str, Backend],
+        watch: Watch,
+        questions: Sequence[Question] = (),
+        *,
+        skip: bool = False,
+    ) -> SuiteResult | None:
+        """Runs the lanes over the questions, or over these in their place. `skip`: see `suite.run`."""
+        return suite.run(
+            baseline, self.lanes, questions or self.questions, backends, watch,
+            runs=self.runs, seed=self.seed, skip=skip, record=self.record,
+        )  # fmt: skip
+
     def so_far(self) -> Result | None:
         """Returns the result of what the journal holds; None without a finished question."""
         return from_journal(self.record)
@@ -136,11 +151,6 @@ def titled(prompts: str, models: str, lanes: Sequence[Lane], tokens: int) -> str
     tokens."""
     named = prompts if "." in prompts else f"{prompts[:1].upper()}{prompts[1:]}"  # a file's name does not change
     return f"{named} on {models}: {together(lanes)}, {tokens} tokens"
-
-
-def journal_at(path: str) -> Journal | None:
-    """Returns the journal at a path, which takes the rows; None for ""."""
-    return Journal(Path(path)) if path else None
 
 
 def from_journal(path: str, questions: int | None = None) -> SuiteResult | None:

@@ -154,8 +154,8 @@ class Load:
 
     def _rows(self, header: Header, servers: Mapping[str, ServerBackend], watch: Watch) -> list[Answered]:
         """Runs the levels and returns the rows of those that were finished. Levels in the journal are not run again."""
-        kept = Journal(Path(self.record)) if self.record else None
-        rows: list[Answered] = [*kept.begin(header)] if kept else []
+        record = Journal(Path(self.record)) if self.record else None
+        rows: list[Answered] = [*record.begin(header)] if record else []
         lanes, plan = header.lanes, self.plan
         turns = [(it, lane) for i, it in enumerate(plan.levels) for lane in (lanes if i % 2 == 0 else lanes[::-1])]
         done = {(row.level, row.lane) for row in rows}
@@ -164,9 +164,9 @@ class Load:
         try:
             for at, (level, lane) in enumerate(left, start=1):
                 new = _Turn(self, level, lane, servers[lane.backend], watch).run()
-                if kept:
+                if record:
                     for row in new:
-                        kept.append(row)
+                        record.append(row)
                 rows += new
                 spent += _weight(plan, level)
                 ahead = sum(_weight(plan, level) for level, _ in left[at:])

@@ -19,7 +19,7 @@ from playground.backends.server import BEST, Alone, ServerBackend
 from playground.errors import check
 from playground.experiments import suite
 from playground.experiments.events import Progress, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, titled
 from playground.experiments.kinds.options import (
     Decoders,
     DraftersOptions,
@@ -141,8 +141,10 @@ class Lossless(OfPrompts):
             traces = (trace for each in done if each.question >= first for trace in each.traces)
             return sum(answers.tested(trace) for trace in traces if trace.lane == self.lanes[0]) >= self.draws
 
-        record, part = journal_at(self.record), watch.first(ANSWERS)
-        result = suite.run(baseline, lanes, every, backends, part, record=record, enough=enough, called=called)
+        answering, checking = watch.parts((ANSWERS, 1 - ANSWERS))
+        result = suite.run(
+            baseline, lanes, every, backends, answering, record=self.record, enough=enough, called=called
+        )
         if result is None or watch.stopped():
             return None
         suite.check_ran(result)
@@ -153,9 +155,9 @@ class Lossless(OfPrompts):
             reason = result.failures[0].reason if result.failures else ""
             check(all(traces.values()), f"Not one {what} answer came to its end. {reason}")
         if answers:
-            checks = answers.checks(greedy, sampled, scored, watch)
+            checks = answers.checks(greedy, sampled, scored, checking)
         else:
-            checks = _checks(greedy, sampled, backends, watch)
+            checks = _checks(greedy, sampled, backends, checking)
         return LosslessResult(
             environment=result.environment,
             request=every[-1].request,
@@ -215,8 +217,8 @@ def _checks(
     """
     backend, checks = cast("LocalBackend", backends[LOCAL]), []
     for number, name in enumerate(greedy):
-        done = ANSWERS + (1 - ANSWERS) * number / len(greedy)
-        watch.progress(Progress(f"Checking lane {number + 1} of {len(greedy)} against the target: {name}", done))
+        what = f"Checking lane {number + 1} of {len(greedy)} against the target: {name}"
+        watch.progress(Progress(what, number / len(greedy)))
         checks.append(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend))
     return checks
 
@@ -308,8 +310,7 @@ class _Answers:
 
         def step(trace: Trace) -> Trace:
             nonlocal done
-            at = ANSWERS + (1 - ANSWERS) * done / total
-            watch.progress(Progress(f"Asking {self.lane.program} for one token at a time", at))
+            watch.progress(Progress(f"Asking {self.lane.program} for one token at a time", done / total))
             done += 1
             return trace
 

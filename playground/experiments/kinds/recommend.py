@@ -10,17 +10,15 @@ more candidates do not make more false gains.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from playground import results
 from playground.backends.base import Backend
 from playground.experiments import suite
-from playground.experiments.events import Event, Progress, PromptDone, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at, titled
+from playground.experiments.events import Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, titled
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -59,12 +57,12 @@ class Recommend(OfPrompts):
         Raises:
             PlaygroundError: see `suite.run`; or no prompt could be run.
         """
-        whole, records = _Whole(watch.emit, costs(len(self.lanes))), self._records()
+        watches, records = watch.parts(costs(len(self.lanes)), STAGES), self._records()
 
         def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
             result = suite.run(
-                baseline, lanes, questions, backends, replace(watch, emit=partial(whole.take, number)),
-                runs=runs, seed=self.seed + number, skip=number == 0, record=journal_at(records[number]),
+                baseline, lanes, questions, backends, watches[number],
+                runs=runs, seed=self.seed + number, skip=number == 0, record=records[number],
             )  # fmt: skip
             if result is None or watch.stopped():
                 return None
@@ -122,34 +120,6 @@ def _fastest(result: SuiteResult) -> list[Lane]:
 def _lookaheads(lane: Lane) -> list[Lane]:
     nearest = min(LOOKAHEADS, key=lambda k: abs(math.log(k / lane.lookahead)))
     return [at_lookahead(lane, k) for k in sorted({*LOOKAHEADS} - {nearest} | {lane.lookahead})]
-
-
-@dataclass
-class _Whole:
-    """The progress of all stages as one. `began`: a moment, and how much was done by then."""
-
-    emit: Callable[[Event], object]
-    costs: Sequence[float]
-    began: tuple[float, float] | None = None
-
-    def take(self, number: int, event: Event) -> None:
-        if isinstance(event, Progress) and event.fraction is not None:
-            done = self._done(number, event.fraction)
-            self.began = self.began or (time.monotonic(), done)
-            self.emit(Progress(f"{STAGES[number]}: {event.label}", done))
-        elif isinstance(event, PromptDone):
-            done = self._done(number, event.fraction)
-            since, before = self.began = self.began or (
-                time.monotonic(),
-                0.0,
-            )  # a prompt may fail before its first progress
-            left_s = (time.monotonic() - since) / (done - before) * (1 - done)
-            self.emit(replace(event, stage=STAGES[number], fraction=done, left_s=left_s))
-        else:
-            self.emit(event)
-
-    def _done(self, number: int, fraction: float) -> float:
-        return (sum(self.costs[:number]) + fraction * self.costs[number]) / sum(self.costs)
 
 
 def _work(options: RecommendOptions, on: Decoders) -> tuple[Recommend, str]:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from playground.backends.base import Backend
-from playground.experiments import suite
 from playground.experiments.events import Watch
 from playground.experiments.journal import append_traces
-from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, titled
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -45,10 +44,7 @@ class Suite(OfPrompts):
     traces: str = ""
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SuiteResult | None:
-        result = suite.run(
-            baseline, self.lanes, self.questions, backends, watch,
-            runs=self.runs, seed=self.seed, skip=self.skip, record=journal_at(self.record),
-        )  # fmt: skip
+        result = self.run_suite(baseline, backends, watch, skip=self.skip)
         if result and self.traces:
             append_traces(self.traces, result.traces)
         return result

@@ -24,7 +24,7 @@ from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments.events import Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal, journal_at
+from playground.experiments.kinds.kind import Kind, OfPrompts, from_journal
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -111,10 +111,7 @@ class Sweep(OfPrompts):
                 questions = [conversation(questions[0].request, [int(value) for value in self.values], count)]
             else:
                 questions = [_padded(question, int(value), count) for value in self.values for question in questions]
-        found = suite.run(
-            baseline, self.lanes, questions, backends, watch,
-            runs=self.runs, seed=self.seed, record=journal_at(self.record),
-        )  # fmt: skip
+        found = self.run_suite(baseline, backends, watch, questions)
         if found and self.axis == "depth":
             suite.check_ran(found)
         return self._result(found)

@@ -21,7 +21,7 @@ from playground.conversation import Message, messages_of, read_tools, unwrapped
 from playground.errors import PlaygroundError, check
 from playground.experiments import suite
 from playground.experiments.events import Progress, Watch
-from playground.experiments.kinds.kind import Kind, OfPrompts, journal_at, titled
+from playground.experiments.kinds.kind import Kind, OfPrompts, titled
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -206,10 +206,7 @@ class Traffic(OfPrompts):
         """Estimates acceptance, then decodes the questions like `suite.run`; None if it was stopped before a turn was
         decoded."""
         counts = self._estimates(backends, watch) if self.estimate else {}
-        found = suite.run(
-            baseline, self.lanes, self.questions, backends, watch,
-            runs=self.runs, seed=self.seed, skip=True, record=journal_at(self.record),
-        )  # fmt: skip
+        found = self.run_suite(baseline, backends, watch, skip=True)
         if found is None:
             return None
         suite.check_ran(found)
