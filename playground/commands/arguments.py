@@ -7,15 +7,20 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from playground.api import pair_of
 from playground.drafting_methods import METHODS
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.models.fetch.files import replacing
 from playground.presets import DTYPES, Pair
 from playground.settings import SETTINGS, Setting, flag
 
+if TYPE_CHECKING:  # numpy would slow every command down
+    from playground.results import Result
+    from playground.trace import Comparison
+
+STDOUT = Path("-")  # as a file to read, standard input
 DEFAULT = "(default: %(default)s)"
 PRESETS_OWN = "the preset's"
 
@@ -181,6 +186,28 @@ def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:
     raise PlaygroundError(f"{needs} Agree with --yes, or choose another pair.")
 
 
+def add_outputs(parser: argparse.ArgumentParser, result: str, page: str) -> None:
+    """Adds the options that `show` follows. `result`, `page`: what its files are called in the help."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help=f"write {result} to FILE; - for stdout")
+    parser.add_argument("--html", type=Path, metavar="FILE", help=f"write {page} to FILE, which opens without a server")
+    parser.add_argument("--all-tables", action="store_true", help="print the longer tables too")
+
+
+def show(result: Result | Comparison, options: argparse.Namespace, title: str = "") -> None:
+    """Writes a result to the files that the options name, and prints its report, or with `--json -` its JSON. `title`:
+    see `report.file`."""
+    from playground.views import report
+
+    if options.html:
+        write(options.html, report.file(result, ".html", title))
+    if options.json == STDOUT:
+        print(report.file(result, ".json"))
+        return
+    if options.json:
+        write(options.json, report.file(result, ".json"))
+    print(report.text(report.of(result), folded=options.all_tables))
+
+
 def read(path: Path) -> str:
     """Returns the text of a file.
 
@@ -188,22 +215,22 @@ def read(path: Path) -> str:
         PlaygroundError: the file cannot be read, or is no UTF-8 text.
     """
     try:
-        return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8-sig")
+        return sys.stdin.read() if path == STDOUT else path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PlaygroundError(f"The file {path} cannot be read ({error}). Give a UTF-8 text file.") from error
 
 
-def check_writable(path: Path | None) -> None:
-    """Checks that a file can be written, before a long run rather than after it.
+def check_writable(*paths: Path | None) -> None:
+    """Checks that files can be written, before a long run rather than after it.
 
     Raises:
-        PlaygroundError: there is no folder to write into, or the path is a folder.
+        PlaygroundError: there is no folder to write into, or a path is a folder.
     """
-    if path and path.is_dir():
-        raise PlaygroundError(f"{path} is a folder. Name a file to write.")
-    if path and not path.parent.is_dir():
-        raise PlaygroundError(
-            f"There is no folder {path.parent} to write {path.name} into. Make it, or choose another."
+    for path in filter(None, paths):
+        check(not path.is_dir(), f"{path} is a folder. Name a file to write.")
+        check(
+            path.parent.is_dir(),
+            f"There is no folder {path.parent} to write {path.name} into. Make it, or choose another.",
         )
 
 

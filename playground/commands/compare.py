@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 from playground.backends.connect import Servers, programs
 from playground.commands.arguments import (
     PRESETS_OWN,
+    STDOUT,
     add_models,
+    add_outputs,
     add_settings,
     check_writable,
     chosen_pair,
     count,
     positive_number,
     read,
+    show,
     text_or_file,
     value_of,
     write,
@@ -48,7 +51,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a UTF-8 file with the prompt; - for stdin")
     add_settings(compare, "messages")
-    compare.add_argument("--json", type=Path, metavar="FILE", help="write the full trace to FILE; - for stdout")
+    add_outputs(compare, "the full trace", "a page with the replay")
     compare.add_argument(
         "--repeat",
         type=count,
@@ -56,10 +59,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         metavar="N",
         help="run all lanes N times more, interleaved, so that the speed-up has a narrower interval (default: 0)",
     )
-    compare.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"
-    )
-    compare.add_argument("--all-tables", action="store_true", help="print the longer tables too")
     add_models(compare)
     servers = compare.add_argument_group("servers", f"{programs()}, each found by asking it; docs/servers.md")
     servers.add_argument("--server", metavar="URL", help="add a lane that this server decodes")
@@ -107,8 +106,7 @@ def _compare(options: argparse.Namespace) -> None:
     )
     text = read(options.prompt_file) if options.prompt_file else options.prompt or ""
     request = asked(text, text_or_file(options.messages), {name: value_of(options, name) for name in ANSWER})
-    check_writable(options.json)
-    check_writable(options.html)
+    check_writable(options.json, options.html)
     store = ModelStore()
     lanes, backends, baseline = _lanes(options, store)
     work = Compare(lanes, request, skip=options.all_drafters, baseline=baseline, repeats=options.repeat)
@@ -121,13 +119,14 @@ def _compare(options: argparse.Namespace) -> None:
             backend.close()
     found = [event.comparison for event in run.events if isinstance(event, Finished)]
     if found:  # an error in a later lane does not discard the earlier lanes
-        _show(options, found[-1])
+        _keep(found[-1])
+        show(found[-1], options)
     if error:
         raise error
     if run.watch.stopped():
         sys.exit(130)
     targets = {lane.target for lane in lanes if lane.backend == LOCAL}
-    for target in targets if options.json != Path("-") else ():
+    for target in targets if options.json != STDOUT else ():
         if differ := differing(store.sampling_defaults(target), asdict(request)):
             flags = " ".join(f"{flag(name)} {value:g}" for name, value in differ.items())
             print(f"The model recommends different sampling settings: {flags}")
@@ -170,25 +169,6 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
 def _rates(text: str) -> tuple[float, ...]:
     """Reads rates such as "0.8,0.6"."""
     return tuple(map(float, text.split(",")))
-
-
-def _show(options: argparse.Namespace, comparison: Comparison) -> None:
-    """Writes the files and prints the table."""
-    from playground import export
-    from playground.views import report
-
-    _keep(comparison)
-    document = json.dumps(export.to_json(comparison), indent=1)
-    if options.html:
-        from playground.views import replay_file
-
-        write(options.html, replay_file.build(comparison))
-    if options.json == Path("-"):
-        print(document)
-        return
-    if options.json:
-        write(options.json, document)
-    print(report.text(report.of(comparison), folded=options.all_tables))
 
 
 def _keep(comparison: Comparison) -> None:
@@ -236,7 +216,7 @@ def _why(options: argparse.Namespace) -> None:
     results = [_lane(comparison, options, i) for i in range(len(comparison.others))]
     if options.json:
         write(options.json, json.dumps(results, indent=1))
-    if options.json != Path("-"):
+    if options.json != STDOUT:
         print("\n\n".join(result["text"] for result in results))
 
 

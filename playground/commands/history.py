@@ -19,10 +19,11 @@ from playground import ROOT
 from playground.commands.arguments import DEFAULT, check_writable, positive, read, write
 from playground.drafting_methods import METHODS, TARGETS, help_for
 from playground.errors import PlaygroundError, check
+from playground.experiments.history import History, open_history
 from playground.format import count
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
-    from playground.experiments.history import Entry, History
+    from playground.experiments.history import Entry
     from playground.results import Result
     from playground.results.record import Record
     from playground.trace import Comparison
@@ -52,10 +53,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     action("compare", "print two side by side", _compare, first=either, second=either)
     export = action("export", "write one to a file", _export, id="as `history` lists it")
     export.add_argument("file", type=Path, help=f"its ending says the form: {', '.join(FORMS)}")
-    action("delete", "delete one", lambda options: _history().delete(options.id), id="as `history` lists it")
+    action("delete", "delete one", lambda options: open_history().delete(options.id), id="as `history` lists it")
     back = "bring back one that was deleted in the last ten minutes"
-    action("restore", back, lambda options: _history().restore(options.id), id="the one that it had")
-    action("clear", "delete all but those that run", lambda options: print(f"{len(_history().clear())} deleted."))
+    action("restore", back, lambda options: open_history().restore(options.id), id="the one that it had")
+    action("clear", "delete all but those that run", lambda options: print(f"{len(open_history().clear())} deleted."))
 
     report = commands.add_parser(
         "report",
@@ -99,7 +100,7 @@ def _action(actions: Any, name: str, help: str, command: Callable[[argparse.Name
 def _list(options: argparse.Namespace) -> None:
     from playground.views.table import Table
 
-    entries = _history().entries(search=" ".join(options.search))
+    entries = open_history().entries(search=" ".join(options.search))
     if options.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=1))
     elif entries:
@@ -117,7 +118,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 def _show(options: argparse.Namespace) -> None:
     from playground.views import report
 
-    result = _kept(_history(), options.id)
+    result = _kept(open_history(), options.id)
     print(report.file(result, ".json") if options.json else report.text(report.of(result)))
 
 
@@ -133,7 +134,7 @@ def _export(options: argparse.Namespace) -> None:
 
     check(options.file.suffix in FORMS, f"{options.file} should end in {', '.join(FORMS)}.")
     check_writable(options.file)
-    history = _history()
+    history = open_history()
     result, title = _kept(history, options.id), history.entry(options.id).title
     write(options.file, report.file(result, options.file.suffix, title).rstrip())
 
@@ -152,12 +153,6 @@ def _forecast(options: argparse.Namespace) -> None:
     devices = [hardware(name) for name in options.hardware]
     found = forecast.of(named(options.result), devices, options.format, options.batch, options.context)
     print(report.text(found))
-
-
-def _history() -> History:
-    from playground.experiments.history import open_history
-
-    return open_history()
 
 
 def _kept(history: History, name: str) -> Result | Comparison:
@@ -187,7 +182,7 @@ def opened_file(path: Path) -> Result | Comparison:
 
 def named(name: str) -> Result | Comparison:
     """Returns a result by its id in the history or by its file."""
-    return opened_file(Path(name)) if Path(name).is_file() else _kept(_history(), name)
+    return opened_file(Path(name)) if Path(name).is_file() else _kept(open_history(), name)
 
 
 def add_record(commands: argparse._SubParsersAction) -> None:

@@ -6,14 +6,20 @@ It shows progress, Ctrl-C stops it, and the same command resumes it.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, value_of, write
+from playground.commands.arguments import (
+    add_models,
+    add_outputs,
+    add_setting,
+    check_writable,
+    chosen_pair,
+    show,
+    value_of,
+)
 from playground.commands.progress_bar import follow
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
@@ -38,9 +44,7 @@ def add(commands: argparse._SubParsersAction) -> None:
             kind.name, help=kind.does.replace("%", "%%"), description=kind.does, epilog=CODES.format(kind.exits)
         )
         parser.set_defaults(command=lambda options, kind=kind: _run(kind, options))
-        parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE; - for stdout")
-        parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with charts to FILE")
-        parser.add_argument("--all-tables", action="store_true", help="print the longer tables too")
+        add_outputs(parser, "the result", "a report with charts")
         parser.add_argument("--again", action="store_true", help="begin anew, also if it was stopped before")
         if kind.pair:
             add_models(parser)
@@ -56,10 +60,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _run(kind: Kind, arguments: argparse.Namespace) -> None:
-    from playground.views import report
-
-    check_writable(arguments.json)
-    check_writable(arguments.html)
+    check_writable(arguments.json, arguments.html)
     given = {name: value_of(arguments, name) for name in options_of(kind.options, "terminal")}
     values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
@@ -70,9 +71,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
     how = dict(device=arguments.device, by_turns=not arguments.one_after_the_other) if kind.pair else {}
     asked = {"pair": work.pair.name if work.pair else None, **values}
     result = _result(work, title, asked, how, again=arguments.again)
-    _write(result, title, arguments)
-    if arguments.json != Path("-"):
-        print(report.text(report.of(result), folded=arguments.all_tables))
+    show(result, arguments, title)
     if result.failed:
         sys.exit(1)
 
@@ -120,16 +119,3 @@ def _result(work: Experiment, title: str, values: Mapping[str, Any], how: Mappin
 def _pair(arguments: argparse.Namespace) -> Pair:
     pair = chosen_pair(arguments)
     return pair if arguments.dtype == "auto" else replace(pair, dtype=arguments.dtype)
-
-
-def _write(result: Result, title: str, arguments: argparse.Namespace) -> None:
-    from playground import results
-    from playground.views import report
-
-    document = json.dumps(results.to_json(result), indent=1)
-    if arguments.json == Path("-"):
-        print(document)
-    elif arguments.json:
-        write(arguments.json, document)
-    if arguments.html:
-        write(arguments.html, report.page(result, title))
