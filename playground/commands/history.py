@@ -163,7 +163,7 @@ def _kept(history: History, name: str) -> Result | Comparison:
 
 def opened_file(path: Path) -> Result | Comparison:
     """Reads a result file, or what a suite wrote of itself while it ran."""
-    from playground import export, results
+    from playground import results
     from playground.experiments import journal, suite
 
     text = read(path)
@@ -176,8 +176,7 @@ def opened_file(path: Path) -> Result | Comparison:
         data: Any = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):
         raise PlaygroundError(f"{path} is not JSON. {results.CHOOSE}") from None
-    comparison = isinstance(data, dict) and "kind" not in data and "baseline" in data
-    return export.from_json(data) if comparison else results.from_json(data)
+    return results.from_json(data)
 
 
 def named(name: str) -> Result | Comparison:

@@ -17,7 +17,7 @@ from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from playground import export, results, validation
+from playground import results, validation
 from playground.errors import INTERNAL, PlaygroundError, check
 from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady, Watch
 from playground.experiments.history import COMPARE, Entry, History, Status
@@ -255,7 +255,7 @@ def keep(history: History, comparison: Comparison, chosen: str, owner: str = "",
         PlaygroundError: the history cannot be written.
     """
     title = headline.title(comparison, chosen)
-    return history.keep(COMPARE, title, export.to_json(comparison), owner, name)
+    return history.keep(COMPARE, title, results.to_json(comparison), owner, name)
 
 
 def opened(history: History, name: str, owner: str = "") -> Result | Comparison:
@@ -277,10 +277,7 @@ def kept(history: History, name: str, owner: str = "") -> Result | Comparison | 
     Raises:
         PlaygroundError: the owner has no such experiment.
     """
-    data = history.result(name, owner)
-    if history.entry(name, owner).kind == COMPARE:
-        return export.from_json(data)
-    if data:
+    if data := history.result(name, owner):
         return results.from_json(data)
     return _work(history, name, owner).so_far() if history.work(name, owner) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from playground import validation
+from playground import export, validation
 from playground.errors import check
 from playground.export import SCHEMA_VERSION
 from playground.results.experiments import (
@@ -39,6 +39,7 @@ from playground.results.suite import (
     rank,
     ratio,
 )
+from playground.trace import Comparison
 
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult
 Result = OfSuites | LosslessResult | LoadResult | Diagnosis
@@ -56,18 +57,22 @@ KINDS: dict[str, type] = {
 }
 
 
-def to_json(result: Result) -> dict[str, Any]:
-    """Return the result as data for JSON, without the traces."""
+def to_json(result: Result | Comparison) -> dict[str, Any]:
+    """Return the result as data for JSON; of several prompts without the traces."""
+    if isinstance(result, Comparison):
+        return export.to_json(result)
     kind = next(name for name, kind in KINDS.items() if isinstance(result, kind))
     return {"schema_version": SCHEMA_VERSION, "kind": kind, **_without_traces(asdict(result))}
 
 
-def from_json(data: Any) -> Result:
+def from_json(data: Any) -> Result | Comparison:
     """Read the data that `to_json` made.
 
     Raises:
         PlaygroundError: the data is no result, or of another schema version.
     """
+    if isinstance(data, dict) and "kind" not in data and "baseline" in data:
+        return export.from_json(data)
     check(isinstance(data, dict) and data.get("kind") in KINDS, f"This file holds no results. {CHOOSE}")
     kind, version = data["kind"], data.get("schema_version")
     check(

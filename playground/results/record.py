@@ -17,7 +17,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
-from playground import ROOT, __version__, export, metrics, validation
+from playground import ROOT, __version__, metrics, validation
 from playground.errors import PlaygroundError, check
 from playground.format import count
 from playground.lane import LOCAL, Lane, Request, label, names, verified_by
@@ -220,8 +220,7 @@ def run_of(record: Record) -> Result | Comparison | None:
     """
     if not record.here:
         return None
-    data = json.loads((ROOT / record.run).read_text(encoding="utf-8"))
-    return from_json(data) if "rows" in data else export.from_json(data)
+    return from_json(json.loads((ROOT / record.run).read_text(encoding="utf-8")))
 
 
 def text(record: Record) -> str:

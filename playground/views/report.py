@@ -17,7 +17,7 @@ from string import Template
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from playground import ROOT, export, results
+from playground import ROOT, results
 from playground.errors import PlaygroundError
 from playground.results import Result
 from playground.trace import Comparison
@@ -85,7 +85,7 @@ def page(result: Result, title: str = "") -> str:
         PlaygroundError: the result has no report.
     """
     shown = of(result)
-    sections = [f"<section>{each.section()}</section>" for each in shown.tables]
+    sections = [f"<section><h2>{escape(each.caption)}</h2>{each.html()}</section>" for each in shown.tables]
     folded = [_folded(each.caption, each.html()) for each in shown.folded]
     if shown.deploy:
         folded.append(_folded("Settings to deploy", f"<pre>{escape(engines.text(shown.deploy))}</pre>"))
@@ -128,4 +128,4 @@ def file(result: Result | Comparison, form: str, title: str = "") -> str:
             return table.build(result)
         case ".html":
             return replay_file.build(result) if isinstance(result, Comparison) else page(result, title)
-    return json.dumps(export.to_json(result) if isinstance(result, Comparison) else results.to_json(result), indent=1)
+    return json.dumps(results.to_json(result), indent=1)

@@ -62,10 +62,6 @@ class Table:
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
 
-    def section(self) -> str:
-        """Return the table as HTML under a heading with its caption."""
-        return f"<h2>{escape(self.caption)}</h2>{self.html()}"
-
     def _head(self, name: str, i: int) -> str:
         return f'<th scope="col"{self._kind(i)}>{escape(name)}</th>' if name else "<td></td>"
 
