@@ -94,7 +94,7 @@ def build(
         loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own_servers, access)
         tab.wire(page, parts, events, visible, pairs, default, waiting, loaded)
         api.publish(page, events, visible, pairs, waiting)
-        api.publish_watch(page, events, visible, pairs, waiting)
+        api.publish_view(page, visible)
         experiments_api.publish(page, experiments, pairs)
         models = Models(pairs, default, fits)
         started = {"baseline_server": lambda: own_servers.url(PLAIN), "server": lambda: own_servers.url(LOOKUP)}

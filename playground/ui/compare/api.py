@@ -35,10 +35,69 @@ ANY_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def publish(
-    page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Iterable[str], concurrency: Mapping[str, Any]
+    page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair], concurrency: Mapping[str, Any]
 ) -> None:
-    """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
-    add(page, "compare", asked(_compare(events, past)), descriptions(pairs), **concurrency)
+    """Adds the endpoint `/compare` and the tool `watch` to the page, each parameter described with the values that it
+    accepts."""
+
+    async def compare(request: gr.Request, options: CompareOptions) -> dict:
+        """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
+        whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
+        probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
+        `replay`, on the user's own machine, is the address of a page that shows the run, to give to the reader.
+        `pair` is a preset's name, or "own" to use `target` and `assistant`.
+        """
+        shown = await events.compare(str(request.session_hash), options, address=address_of(request))
+        data = await to_thread.run_sync(export.to_json, shown.comparison)
+        kept = past.keep("", shown)  # not a stranger's, who has no history here
+        return {**data, "replay": f"{request.base_url}?id={kept}"} if kept else data
+
+    async def watch(request: gr.Request, options: CompareOptions) -> str:
+        """Runs a prompt through a language model twice, with standard and with speculative decoding, and shows the
+        reader the replay in clients that show views of tools. Returns JSON: `summary`, the figures of both lanes as
+        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it cannot
+        be stored). On a public link the address works for a while, for everybody who has it. It can take
+        minutes; `compare` returns every round.
+        `pair` is a preset's name, or "own" to use `target` and `assistant`.
+        """
+        session, address = str(request.session_hash), address_of(request)
+        shown = await events.compare(session, options, address=address)
+        summary = await to_thread.run_sync(markdown, shown.comparison, [*pairs.values()])
+        query = ""
+        with suppress(PlaygroundError):  # the history cannot be written
+            query = past.share(past.client(visitor(address, session)), shown)
+        replay = f"{rooms.home() or request.base_url}?{query}" if query else ""
+        return json.dumps({"summary": summary, "replay": replay})
+
+    add(page, "compare", asked(compare), descriptions(pairs), **concurrency)
+    shows = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW}})
+    add(page, "watch", shows(asked(watch)), descriptions(pairs), **concurrency)
+
+
+VIEW = "ui://playground/replay.html"
+NO_ADDRESS = "`replay` is the address that the tool `watch` gave."
+
+
+def publish_view(page: gr.Blocks, past: VisibleHistory) -> None:
+    """Adds the view of `watch`, and the endpoint from which the view gets its run."""
+
+    def watched(replay: str) -> str:
+        """Returns the run at an address as JSON, for the view of `watch` to draw."""
+        try:
+            comparison = past.linked("", dict(parse_qsl(replay.partition("?")[2])))
+            check(comparison is not None, NO_ADDRESS)
+        except PlaygroundError as problem:
+            raise gr.Error(str(problem), print_exception=False) from problem
+        assert comparison
+        return json.dumps(stage.packed(stage.replaying(comparison).value()), separators=(",", ":"))
+
+    def replay_view() -> str:
+        """Returns the replay of a run that `watch` made, as HTML for clients of MCP Apps."""
+        return replay_file.in_chat()
+
+    for_view = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW, "visibility": ["app"]}})
+    add(page, "watched", for_view(watched), {"replay": NO_ADDRESS})
+    add(page, "replay_view", gr.mcp.resource(VIEW, mime_type="text/html;profile=mcp-app")(replay_view), {})
 
 
 def descriptions(pairs: Iterable[str]) -> dict[str, str]:
@@ -91,85 +150,8 @@ def asked(run: Callable[[gr.Request, CompareOptions], Awaitable[T]]) -> Callable
     return call
 
 
-def _compare(events: Handlers, past: VisibleHistory) -> Callable[[gr.Request, CompareOptions], Awaitable[dict]]:
-    async def compare(request: gr.Request, options: CompareOptions) -> dict:
-        """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
-        whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
-        probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
-        `replay`, on the user's own machine, is the address of a page that shows the run, to give to the reader.
-        `pair` is a preset's name, or "own" to use `target` and `assistant`.
-        """
-        shown = await events.compare(str(request.session_hash), options, address=address_of(request))
-        data = await to_thread.run_sync(export.to_json, shown.comparison)
-        kept = past.keep("", shown)  # not a stranger's, who has no history here
-        return {**data, "replay": f"{request.base_url}?id={kept}"} if kept else data
-
-    return compare
-
-
 def _parameter(name: str) -> inspect.Parameter:
     """Returns a setting as a parameter of a signature. Every parameter but the prompt is optional."""
     kind = type(SETTINGS[name].default)
     default = inspect.Parameter.empty if name == "prompt" else DEFAULTS[name]
     return inspect.Parameter(name, ANY_WAY, default=default, annotation=kind | None if name in OF_A_PAIR else kind)
-
-
-VIEW = "ui://playground/replay.html"
-NO_ADDRESS = "`replay` is the address that the tool `watch` gave."
-
-
-def publish_watch(
-    page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair], concurrency: Mapping[str, Any]
-) -> None:
-    """Adds the tool `watch`, its view, and the endpoint from which the view gets its run."""
-    watch = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW}})(asked(_watch(events, past, pairs)))
-    add(page, "watch", watch, descriptions(pairs), **concurrency)
-    watched = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW, "visibility": ["app"]}})(_watched(past))
-    add(page, "watched", watched, {"replay": NO_ADDRESS})
-    add(page, "replay_view", gr.mcp.resource(VIEW, mime_type="text/html;profile=mcp-app")(_view()), {})
-
-
-def _watch(
-    events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair]
-) -> Callable[[gr.Request, CompareOptions], Awaitable[str]]:
-    async def watch(request: gr.Request, options: CompareOptions) -> str:
-        """Runs a prompt through a language model twice, with standard and with speculative decoding, and shows the
-        reader the replay in clients that show views of tools. Returns JSON: `summary`, the figures of both lanes as
-        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it cannot
-        be stored). On a public link the address works for a while, for everybody who has it. It can take
-        minutes; `compare` returns every round.
-        `pair` is a preset's name, or "own" to use `target` and `assistant`.
-        """
-        session, address = str(request.session_hash), address_of(request)
-        shown = await events.compare(session, options, address=address)
-        summary = await to_thread.run_sync(markdown, shown.comparison, [*pairs.values()])
-        query = ""
-        with suppress(PlaygroundError):  # the history cannot be written
-            query = past.share(past.client(visitor(address, session)), shown)
-        return json.dumps(
-            {"summary": summary, "replay": f"{rooms.home() or request.base_url}?{query}" if query else ""}
-        )
-
-    return watch
-
-
-def _watched(past: VisibleHistory) -> Callable[[str], str]:
-    def watched(replay: str) -> str:
-        """Returns the run at an address as JSON, for the view of `watch` to draw."""
-        try:
-            comparison = past.linked("", dict(parse_qsl(replay.partition("?")[2])))
-            check(comparison is not None, NO_ADDRESS)
-        except PlaygroundError as problem:
-            raise gr.Error(str(problem), print_exception=False) from problem
-        assert comparison
-        return json.dumps(stage.packed(stage.replaying(comparison).value()), separators=(",", ":"))
-
-    return watched
-
-
-def _view() -> Callable[[], str]:
-    def replay_view() -> str:
-        """Returns the replay of a run that `watch` made, as HTML for clients of MCP Apps."""
-        return replay_file.in_chat()
-
-    return replay_view
