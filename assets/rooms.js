@@ -58,7 +58,7 @@ export function changed(values) {
  */
 export function showExperiment(values) {
   const started = /** @type {HTMLElement | null} */ (document.querySelector("#experiment [data-experiment]"));
-  if (!started || document.querySelector("#experiment .refused")) return;
+  if (!started || document.querySelector("#refused")) return;
   const url = new URL(location.href);
   url.searchParams.set("id", started.dataset.experiment ?? "");
   history.replaceState(history.state, "", url);

@@ -58,9 +58,9 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it_wi
     page.locator("#experiment.old").wait_for()
     page.get_by_role("radio", name="A file").check()
     page.locator("#run-experiment").click()
-    page.locator("#experiment .refused", has_text="Choose a file").wait_for()
+    page.locator("#refused", has_text="Choose a file").wait_for()
     pause(page, 1000)
-    assert page.locator("#experiment .refused").is_visible(), "nothing is drawn over the refusal"
+    assert page.locator("#refused").is_visible(), "nothing is drawn over the refusal"
     assert page.locator("#experiment .findings").is_visible(), "what was shown stays"
     assert "old" in page.locator("#experiment").get_attribute("class").split()
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 import gradio as gr
 import plotly.graph_objects as go
 from gradio.components import Component
 
-from playground import results
 from playground.errors import PlaygroundError
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.work import Experiment
@@ -20,7 +18,7 @@ from playground.ui.experiments import controls
 from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments, View
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, download, filled
-from playground.views import scripts
+from playground.views import report, scripts
 
 # Evaluated once for all events, which share its state.
 ROOMS = f"(globalThis.playgroundRooms ??= {scripts.bundle('rooms.js')})"
@@ -98,19 +96,19 @@ def wire(
 
 
 def _panel(hint: str) -> dict[str, Any]:
-    """Lays out the buttons and outputs, by name. `name` holds the id of the experiment that is shown; `followed` the
-    same, or "" after a refusal, which would else be drawn over at once."""
+    """Lays out the buttons and outputs, by name. `name` holds the id of the experiment that is shown."""
     with gr.Row(elem_id="act"):
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
         resume = gr.Button("Resume", visible=False, elem_id="resume-experiment", min_width=110, scale=0)
+    refused = gr.HTML(visible=False, elem_id="refused", apply_default_css=False)
     shown = gr.HTML(panels.note(hint), elem_id="experiment", apply_default_css=False)
     with gr.Row(elem_id="charts"):
         charts = {"first": panels.empty_plot(), "second": panels.empty_plot()}
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
     save = gr.Button("Save as JSON", visible=False, size="sm", min_width=110, scale=0, elem_id="save-experiment")
     return {
-        "name": gr.State(""), "followed": gr.State(""), "shown": shown, **charts, "tables": tables, "run": run,
+        "name": gr.State(""), "refused": refused, "shown": shown, **charts, "tables": tables, "run": run,
         "stop": stop, "resume": resume, "save": save, "file": panels.written(),
     }  # fmt: skip
 
@@ -125,30 +123,25 @@ def _wire(
 ) -> None:
     """Wires the buttons. `work` turns the values of `chosen` into an experiment."""
 
-    def shown(act: Callable[[], str], before: str = "") -> Filled:
-        """Shows the experiment whose id `act` returns, or says why there is none, above the one `before`."""
+    def shown(act: Callable[[], str], **more: Any) -> Filled:
+        """Shows the experiment whose id `act` returns; or why there is none, above the one that is shown. `more`:
+        further updates with an experiment."""
         try:
             name = act()
-            return filled(parts, _shown(experiments.view(name)) if name else {})
+            return filled(parts, {**_shown(experiments.view(name)), **more} if name else {})
         except PlaygroundError as problem:
-            said = panels.status(str(problem), "error")
-        with suppress(PlaygroundError):  # it was deleted meanwhile
-            if before:
-                stays = _shown(experiments.view(before))
-                refused = f'<div class="refused">{said}</div>{stays["shown"]}'
-                return filled(parts, {**stays, "followed": "", "shown": refused})
-        return filled(parts, {"name": "", "followed": "", "shown": said})
+            return filled(parts, _refusal(problem))
 
-    def start(before: str, *values: Any) -> Filled:
+    def start(*values: Any) -> Filled:
         # `session` is checked before `work` reads a file.
-        return shown(lambda: experiments.session.start(*work(*values)), before)
+        return shown(lambda: experiments.session.start(*work(*values)), **ACCEPTED)
 
     def resume(name: str) -> Filled:
         def go_on() -> str:
             experiments.session.resume(name)
             return name
 
-        return shown(go_on)
+        return shown(go_on, **ACCEPTED)
 
     def opened(request: gr.Request) -> Filled:
         return shown(lambda: _of_address(experiments, kinds, request))
@@ -157,33 +150,41 @@ def _wire(
         try:
             view = experiments.view(name)
         except PlaygroundError as problem:
-            return filled(parts, {"file": None, "shown": panels.status(str(problem), "error")})
+            return filled(parts, {"file": None, **_refusal(problem)})
         assert view.result, "otherwise the button is hidden"
-        text = json.dumps(results.to_json(view.result), indent=1)
+        text = report.file(view.result, ".json")
         return filled(parts, {"file": panels.saved(f"{view.entry.kind}-{name}.json", text.encode())})
 
     async def watch(name: str) -> AsyncGenerator[Filled, None]:
+        yield filled(parts, {})  # a generator that yields nothing would empty the outputs
         if not name:
-            yield filled(parts, {})  # a generator that yields nothing would empty the outputs
             return
         async with aclosing(experiments.watch(name)) as views:
             async for view in views:
-                yield filled(parts, _progress(view))
+                if view.entry.status == "running":
+                    yield filled(parts, _progress(view))
 
-    outputs, name, followed = [*parts.values()], parts["name"], parts["followed"]
+    outputs, name = [*parts.values()], parts["name"]
     begun = [
         parts["run"]
-        .click(start, [name, *chosen], outputs, **PRIVATE)
+        .click(start, [*chosen], outputs, **PRIVATE)
         .then(None, [*chosen], None, js=f"(...values) => {ROOMS}.showExperiment(values)", **PRIVATE),
         parts["resume"].click(resume, name, outputs, **PRIVATE),
         page.load(opened, None, outputs, **PRIVATE),
     ]
     for event in begun:
-        event.then(watch, followed, [parts["shown"], parts["tables"]], **UNBOUNDED).then(
-            lambda name: shown(lambda: name), followed, outputs, **PRIVATE
+        event.then(watch, name, [parts["shown"], parts["tables"]], **UNBOUNDED).then(
+            lambda name: shown(lambda: name), name, outputs, **PRIVATE
         )
-    download(parts["save"].click, save, name, [parts["file"], parts["shown"]])
+    download(parts["save"].click, save, name, [parts["file"], parts["refused"]])
     parts["stop"].click(lambda name: experiments.session.stop(name), name, None, **PRIVATE)
+
+
+ACCEPTED = {"refused": gr.update(visible=False)}
+
+
+def _refusal(problem: PlaygroundError) -> Named:
+    return {"refused": gr.update(value=panels.status(str(problem), "error"), visible=True)}
 
 
 def _of_address(experiments: Experiments, kinds: Sequence[str], request: gr.Request) -> str:
@@ -213,7 +214,6 @@ def _shown(view: View) -> Named:
     return {
         **values,
         "name": entry.id,
-        "followed": entry.id,
         **panels.plots(entry.kind, figures),
         "run": gr.update(interactive=not running),
         "stop": gr.update(interactive=running),
