@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from playground.errors import PlaygroundError
@@ -37,18 +38,13 @@ class Preload:
 
     def _run(self, load: Callable[[Callable[[Progress], None]], object]) -> None:
         try:
-            load(self._tell)
+            load(partial(setattr, self, "latest"))
         except PlaygroundError as error:
             self.error = str(error)
         except Exception:
             log.exception("loading the default pair failed")
             self.error = "The default model could not be loaded; the server's log says why. Other pairs may still run."
 
-    def _tell(self, progress: Progress) -> None:
-        self.latest = progress
-
-
-logger = logging.getLogger(__name__)
 
 WAIT_S = 10
 
@@ -73,7 +69,7 @@ class Fits:
         try:
             self._found[name] = self._fit_of(self._pairs[name])
         except Exception:
-            logger.exception("whether %s fits is unknown", name)
+            log.exception("whether %s fits is unknown", name)
 
     def wait(self) -> None:
         """Waits until the first answers are known, some seconds at most."""

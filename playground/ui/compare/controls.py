@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.components import Component
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing torch would double the memory of the process that
     from playground.models.fit import Fit
 
 FIRST = ("lookahead", "temperature", "max_new_tokens")  # in the drawer
-Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
+Controls = dict[str, Any]  # Gradio components by their names, those of SETTINGS and SERVERS among them
 OF_A_PAIR = ("drafter", *PRESET)  # controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
 AFTER = """(text) => {
@@ -39,13 +39,6 @@ AFTER = """(text) => {
   return {__type__: "update", visible: Boolean(text.trim()), value};
 }"""  # a button that clears the conversation
 SERVERS = ("server", "baseline_server", "model")  # the boxes of `Servers`; an address cannot fill them
-
-
-class Buttons(NamedTuple):
-    """The buttons that start and stop runs."""
-
-    run: gr.Button
-    stop: gr.Button
 
 
 @dataclass(frozen=True)
@@ -92,13 +85,14 @@ def read(name: str, value: Any) -> Any:
 
 def build(
     pairs: dict[str, Pair], default: Pair, prompt: str, examples: Sequence[Prompt], fits: Fits, access: Access
-) -> tuple[Controls, Buttons]:
-    """Lays the controls out, with `default` chosen and `prompt` filled in. What everybody needs is at the top, the rest
-    is under Settings. Choices that visitors may not make are left out where a control can tell."""
+) -> Controls:
+    """Lays the controls out, with `default` chosen and `prompt` filled in, and the buttons Run and Stop. What everybody
+    needs is at the top, the rest is under Settings. Choices that visitors may not make are left out where a control can
+    tell."""
     made: Controls = {}
     made["system"] = gr.Textbox("", lines=1, render=False, **words("system"))
     made["messages"] = gr.Textbox("", render=False, **_of_text("messages"))
-    buttons = _prompt(made, prompt)
+    _prompt(made, prompt)
     with gr.Row(elem_id="models"):
         made["pair"] = gr.Dropdown(
             pair_choices(fits, access), value=default.name, label=SETTINGS["pair"].label, show_label=False,
@@ -128,10 +122,10 @@ def build(
     if not access.public:  # it looks into the folder whose path was typed
         typed = [made["assistant"].blur, made["assistant"].submit]
         gr.on(typed, _drafter_for, [made["assistant"], made["drafter"]], made["drafter"], **QUIET)
-    return made, buttons
+    return made
 
 
-def _prompt(made: Controls, text: str) -> Buttons:
+def _prompt(made: Controls, text: str) -> None:
     with gr.Row(elem_id="ask"):
         made["prompt"] = gr.Textbox(
             text,
@@ -143,9 +137,8 @@ def _prompt(made: Controls, text: str) -> Buttons:
             elem_id="prompt",
         )
         with gr.Column(elem_id="go", scale=0, min_width=96):
-            run = gr.Button("Run", variant="primary", elem_id="run", min_width=80)
-            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=80)
-    return Buttons(run, stop)
+            made["run"] = gr.Button("Run", variant="primary", elem_id="run", min_width=80)
+            made["stop"] = gr.Button("Stop", interactive=False, elem_id="stop", min_width=80)
 
 
 def _advanced(made: Controls, default: Pair, access: Access) -> None:

@@ -37,15 +37,15 @@ OUTCOME = ("details", *SHARED)
 ZONE = "(...inputs) => [...inputs.slice(0, -1), -new Date().getTimezoneOffset()]"  # the last is the minutes
 
 Updates = AsyncGenerator[Named, None]  # of components by their names
-Parts = dict[str, Any]  # components by their names; of the controls, those of `Asked`
+Parts = dict[str, Any]  # components by their names
 
 
 def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access) -> Parts:
     recorded = Screen.recorded()
     assert recorded.comparison
-    asked, go = controls.build(pairs, default, recorded.comparison.standard.request.prompt, examples, fits, access)
-    with asked["more"]:
-        parts = {**asked, **go._asdict(), **prefill.lay_out()}
+    parts = controls.build(pairs, default, recorded.comparison.standard.request.prompt, examples, fits, access)
+    with parts["more"]:
+        parts |= prefill.lay_out()
     with gr.Column(elem_id="result"):
         parts["menu"] = rendered.lay_out()  # in the corner of the stage, beside the verdict
         parts["stage"] = panels.stage(recorded.packed())
