@@ -1,6 +1,6 @@
 // A long list begins with its first rows, and a button below it shows all of them.
 
-import { make, say } from "./stage/core.js";
+import { button, say } from "./stage/core.js";
 
 /**
  * Returns what shows the first of these rows; all of them once the button was pressed. One that is chosen always shows.
@@ -9,8 +9,11 @@ import { make, say } from "./stage/core.js";
  * @returns {(rows: HTMLElement[]) => void}
  */
 export function foldedList(list, first) {
-  const more = make("button", "more");
-  more.type = "button";
+  const more = button("more", "", () => {
+    whole = true;
+    show(all);
+    /** @type {HTMLElement | null} */ (all[first].querySelector("input, summary"))?.focus();
+  });
   let whole = false;
   /** @type {HTMLElement[]} */
   let all = [];
@@ -23,11 +26,6 @@ export function foldedList(list, first) {
     more.hidden = whole || rows.length <= first;
   }
 
-  more.addEventListener("click", () => {
-    whole = true;
-    show(all);
-    /** @type {HTMLElement | null} */ (all[first].querySelector("input, summary"))?.focus();
-  });
   list.after(more);
   return show;
 }

@@ -1,6 +1,6 @@
 // What the timeline draws with: one lane's blocks, and the tooltip of a round.
 
-import { make, svg } from "./core.js";
+import { button, make, svg } from "./core.js";
 import { gained, Rounds } from "./log.js";
 import { BREAK } from "./scale.js";
 import { only } from "./tip.js";
@@ -137,11 +137,7 @@ export function zoomButtons(acts) {
   const buttons = make("div", "zoom");
   buttons.setAttribute("role", "group");
   buttons.setAttribute("aria-label", "Zoom");
-  for (const [text, label, act] of acts) {
-    const button = make("button", "", text);
-    Object.assign(button, { type: "button", title: label, ariaLabel: label, onclick: act });
-    buttons.append(button);
-  }
+  for (const [text, label, act] of acts) buttons.append(button("", text, act, { title: label, ariaLabel: label }));
   return buttons;
 }
 

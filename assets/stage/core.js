@@ -16,6 +16,18 @@ export function make(tag, className, ...children) {
 }
 
 /**
+ * @param {string} className
+ * @param {string} text
+ * @param {(event: MouseEvent) => void} act when it is pressed
+ * @param {Partial<HTMLButtonElement>} [more] further properties
+ */
+export function button(className, text, act, more) {
+  const node = Object.assign(make("button", className, text), { type: "button", ...more });
+  node.addEventListener("click", act);
+  return node;
+}
+
+/**
  * @template {keyof SVGElementTagNameMap} K
  * @param {K} tag
  * @param {Record<string, string | number>} [attributes]

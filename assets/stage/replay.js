@@ -1,7 +1,7 @@
 // Replays the lanes on one clock, in the browser alone: play, a scrubber, a pace, and the round that ends then in words. A
 // replay that begins by itself shows the first rounds slowly. At rest everything is shown (time is Infinity).
 
-import { hear, make, say, tell } from "./core.js";
+import { button, hear, make, say, tell } from "./core.js";
 import { GUESSED, JUDGED } from "./tokens.js";
 import { count, guessed } from "./words.js";
 
@@ -19,8 +19,7 @@ const KEPT_MS = 1100; // for which the outcome of a slow round stands still
 
 export function replayPart() {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  const play = make("button", "play");
-  play.type = "button";
+  const play = button("play", "", () => (frame ? pause() : start("")));
   const scrubber = make("input");
   Object.assign(scrubber, { type: "range", step: "any" });
   scrubber.setAttribute("aria-label", "Time of the replay");
@@ -160,7 +159,6 @@ export function replayPart() {
     node.style.setProperty("--left", `${left}px`);
     scrubber.value = String(Math.min(time, total));
   });
-  play.addEventListener("click", () => (frame ? pause() : start("")));
   scrubber.addEventListener("input", () => {
     pause();
     seek(Number(scrubber.value) >= total ? Infinity : Number(scrubber.value));

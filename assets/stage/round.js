@@ -1,7 +1,7 @@
 // The panel of the round that is chosen: what was drafted as a picture, and its phases in words. It stays at the foot of the
 // window while the stage is in sight, so that what it says stands beside the text that was pressed.
 
-import { hear, make, tell } from "./core.js";
+import { button, hear, make, tell } from "./core.js";
 import { acceptedOf } from "./log.js";
 import { draftPicture } from "./tree.js";
 import { choice, costOf, count, drawn, guessed, inMs, isDecided, otherRule, probability } from "./words.js";
@@ -16,11 +16,7 @@ export function roundPart() {
     ["◂", "Back one round", () => step(-1)],
     ["▸", "Forward one round", () => step(1)],
     ["×", "Close", () => choose(0)],
-  ]).map(([text, label, act]) => {
-    const button = Object.assign(make("button", "", text), { type: "button", ariaLabel: label });
-    button.addEventListener("click", act);
-    return button;
-  });
+  ]).map(([text, label, act]) => button("", text, act, { ariaLabel: label }));
   const picture = make("div", "picture");
   const steps = make("ol", "phases");
   const cost = make("p", "cost");

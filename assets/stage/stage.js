@@ -2,7 +2,7 @@
 
 import { savesPicture } from "./card.js";
 import { conversationPart, nextPart } from "./conversation.js";
-import { make, say, within } from "./core.js";
+import { button, make, say, within } from "./core.js";
 import { draftersPart } from "./drafters.js";
 import { gapsPart } from "./gaps.js";
 import { lanesPart } from "./lanes.js";
@@ -26,12 +26,10 @@ function statusPart(press) {
   const sentence = make("span");
   const elapsed = make("span", "elapsed");
   const progress = make("progress");
-  const offer = make("button", "offer");
+  const offer = button("offer", "", () => press?.("download"));
   const node = make("div", "status", sentence, offer, elapsed, progress);
   elapsed.ariaHidden = "true"; // else a screen reader would count along
   node.id = "status";
-  offer.type = "button";
-  offer.addEventListener("click", () => press?.("download"));
   let since = 0;
   let busy = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */

@@ -2,7 +2,7 @@
 // Labels enter through textContent.
 
 import { BOX, draftTree, GAP, placeNodes } from "./branches.js";
-import { make, svg } from "./core.js";
+import { button, make, svg } from "./core.js";
 import { oneLine, short } from "./words.js";
 
 /** @import { Round } from "../types.d.ts" */
@@ -21,10 +21,7 @@ export function draftPicture(round, unfolded, unfold) {
   const placed = placeNodes(root, (text) => ruler.measureText(text).width);
   const picture = make("div", "draft", drawNodes(placed, unfold), spoken(round));
   if (hidden) {
-    const more = make("button", "", `Show all ${total} drafted tokens`);
-    more.type = "button";
-    more.addEventListener("click", unfold);
-    picture.append(more);
+    picture.append(button("", `Show all ${total} drafted tokens`, unfold));
   }
   return picture;
 }

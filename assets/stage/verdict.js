@@ -4,7 +4,7 @@
 
 import { copyText, REFUSED } from "../clipboard.js";
 import { kept } from "../rooms.js";
-import { make } from "./core.js";
+import { button, make } from "./core.js";
 import { light } from "./lit.js";
 import { count, number, partsOf } from "./words.js";
 
@@ -26,10 +26,9 @@ export function verdictPart(press) {
   const test = make("a", "leads", "Always the same?");
   test.title = "Samples thousands of tokens with and without the drafter, and says whether they differ";
   test.addEventListener("click", () => (test.href = `lossless?drafters=${kept("settings", { drafter: "" }).drafter}`));
-  const again = make("button", "again", "Measure again, 3 times");
-  again.type = "button";
-  again.title = "Runs the lanes three times more, in turn, and shows the run in the middle and a 95 % interval";
-  again.addEventListener("click", () => press?.("retry"));
+  const again = button("again", "Measure again, 3 times", () => press?.("retry"), {
+    title: "Runs the lanes three times more, in turn, and shows the run in the middle and a 95 % interval",
+  });
   const on = make("div", "on", badges, test, again);
   const explained = make("section", "explained", terms, bars, sentences, on);
   node.id = "verdict";
@@ -117,19 +116,17 @@ export function equation(told) {
 
 /** @param {string} why */
 function badge(why) {
-  const button = make("button", "", why);
-  button.type = "button";
-  button.title = why;
-  return make("li", "", button);
+  const node = make("button", "", why);
+  Object.assign(node, { type: "button", title: why });
+  return make("li", "", node);
 }
 
 /** A part of the equation that can be lit. @param {string} name @param {(Node | string)[]} words */
 function term(name, ...words) {
-  const button = make("button", "term", ...words);
-  Object.assign(button, { type: "button", title: "Shows what it counts" });
-  button.dataset.lights = name;
-  button.setAttribute("aria-pressed", "false");
-  return button;
+  const node = make("button", "term", ...words);
+  Object.assign(node, { type: "button", title: "Shows what it counts", ariaPressed: "false" });
+  node.dataset.lights = name;
+  return node;
 }
 
 /**
@@ -162,21 +159,20 @@ function bar(kind, label, value, pieces, told) {
 export function deployPart(press) {
   const engine = make("b");
   const command = make("code");
-  const copy = make("button", "copy-command", "Copy");
-  const said = make("span", "said");
-  const note = make("span");
-  const measure = make("button", "measure", "Measure it here");
-  const node = make("div", "nearest", make("div", "line", engine, command, copy, said), make("p", "", note, measure));
-  copy.type = measure.type = "button";
-  let drafter = "";
-  let lane = "";
-  measure.addEventListener("click", () => (lane ? press?.("select", { lane }) : press?.("option_select", { drafter })));
-  said.setAttribute("role", "status");
-  let text = "";
-  copy.addEventListener("click", async () => {
+  const copy = button("copy-command", "Copy", async () => {
     said.textContent = (await copyText(text)) ? "Copied." : REFUSED;
     setTimeout(() => (said.textContent = ""), 4000);
   });
+  const said = make("span", "said");
+  const note = make("span");
+  const measure = button("measure", "Measure it here", () =>
+    lane ? press?.("select", { lane }) : press?.("option_select", { drafter }),
+  );
+  const node = make("div", "nearest", make("div", "line", engine, command, copy, said), make("p", "", note, measure));
+  let drafter = "";
+  let lane = "";
+  let text = "";
+  said.setAttribute("role", "status");
 
   /** @param {Deploy | null} value */
   function show(value) {
