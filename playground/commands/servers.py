@@ -14,7 +14,7 @@ from dataclasses import asdict
 from functools import partial
 
 from playground.backends.connect import KINDS, Restarted, either, programs
-from playground.backends.launch import HOST, STANDARD, Launch, Running, free_port
+from playground.backends.launch import HOST, STANDARD, Launch, free_port
 from playground.backends.server import UNREPORTED, lane_of
 from playground.commands.arguments import DEFAULT, add_settings, positive, positive_number
 from playground.lane import Lane
@@ -100,10 +100,7 @@ def _serve(launch: Launch, options: argparse.Namespace) -> None:
     names = [launch.speculation.name, *(number.name for number in launch.numbers), "extra", "port"]
     names += ["lookahead"] * launch.lookahead
     model = getattr(options, launch.model.name)
-    _until_interrupted(launch.start(model, _say, **{name: getattr(options, name) for name in names}))
-
-
-def _until_interrupted(server: Running) -> None:
+    server = launch.start(model, _say, **{name: getattr(options, name) for name in names})
     print(f"{server.url} is ready. Ctrl-C ends it.", flush=True)
     try:
         server.process.wait()

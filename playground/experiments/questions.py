@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from playground.conversation import Message, check_turns, check_unicode, messages_of, unwrapped
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
-from playground.presets import Prompt, Suite, load_suite, suites
+from playground.presets import Suite, load_suite, suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
@@ -83,23 +83,14 @@ def load(
 
 
 def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
-    return [
-        Question(
-            p.kind,
-            Request(
-                p.asked,
-                history=p.before,
-                system=p.system,
-                **{**settings, "tools": settings.get("tools") or p.tools, **_constraint(p)},
-            ),
-            p.more,
-        )
-        for p in suite.prompts
-    ]
-
-
-def _constraint(prompt: Prompt) -> dict[str, str]:
-    return {"json_schema": json.dumps(prompt.json_schema)} if prompt.json_schema else {}
+    questions = []
+    for it in suite.prompts:
+        more = {"tools": settings.get("tools") or it.tools}
+        if it.json_schema:
+            more["json_schema"] = json.dumps(it.json_schema)
+        request = Request(it.asked, history=it.before, system=it.system, **{**settings, **more})
+        questions.append(Question(it.kind, request, it.more))
+    return questions
 
 
 def _file(path: Path, settings: Mapping[str, Any], on_error: OnError, problems: list[str]) -> list[Question]:

@@ -283,7 +283,7 @@ def row(
     conversation: int | None = None,
 ) -> Row:
     """Computes the row of one prompt in one lane. `runs[j]` and `baselines[j]` belong together."""
-    median, runs_s = _median_run(runs), tuple(map(_seconds, runs))
+    median, runs_s = sorted(runs, key=_seconds)[(len(runs) - 1) // 2], tuple(map(_seconds, runs))
     m, gaps = metrics.measure(median), metrics.gaps(median.rounds)
     ratio = metrics.pooled([_timed(baselines)], [_timed(runs)])
     return Row(
@@ -360,10 +360,6 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
 
 def _timed(runs: Sequence[Trace]) -> Timed:
     return Timed(tuple(map(_tokens, runs)), tuple(map(_seconds, runs)))
-
-
-def _median_run(runs: Sequence[Trace]) -> Trace:
-    return sorted(runs, key=_seconds)[(len(runs) - 1) // 2]
 
 
 def _tokens(trace: Trace) -> int:

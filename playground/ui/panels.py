@@ -30,7 +30,7 @@ from playground.ui.wiring import WRITTEN
 from playground.views import charts, engines, scripts
 from playground.views.engines import Settings
 from playground.views.load import by_level
-from playground.views.table import Table
+from playground.views.table import Table, folded
 
 if find_spec("bokeh") is None:
     # Gradio tries to import it for each chart of each new session, which blocks all other requests. Python does not
@@ -157,15 +157,7 @@ def findings(sentences: Sequence[str]) -> str:
 
 def tables(shown: Sequence[Table]) -> str:
     """Returns tables as HTML. The first one is open, the others are folded."""
-    return "".join(
-        f"<details{'' if i else ' open'}><summary>{escape(each.caption)}</summary>{each.html()}</details>"
-        for i, each in enumerate(shown)
-    )
-
-
-def folded(caption: str, body: str) -> str:
-    """Returns markup under a caption, folded at first."""
-    return f"<details><summary>{escape(caption)}</summary>{body}</details>"
+    return "".join(folded(each.caption, each.html(), opened=not i) for i, each in enumerate(shown))
 
 
 def history(entries: Sequence[Entry], *, searched: bool) -> str:

@@ -87,11 +87,8 @@ def markup(path: str, *, public: bool = False) -> str:
 
 
 def _link(path: str, label: str, *, current: bool) -> str:
-    return f'<a href="{escape(path)}"{_current(current)}>{escape(label)}</a>'
-
-
-def _current(current: bool) -> str:
-    return ' aria-current="page"' if current else ""
+    marked = ' aria-current="page"' if current else ""
+    return f'<a href="{escape(path)}"{marked}>{escape(label)}</a>'
 
 
 def home() -> str:

@@ -128,7 +128,7 @@ START_INTRO = (
     "the local ones if its address is chosen on Try, under Settings."
 )
 TITLES = {PLAIN: "standard", LOOKUP: "with lookup"}
-LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'
+BLOCK = '<pre tabindex="0" role="region" aria-label="{}">{}</pre>'
 CHECK = '<p><a href="lossless">Is its output the same?</a> The check takes its address.</p>'
 START_EVERY_S = 2
 
@@ -168,7 +168,7 @@ def shown_states(servers: StartedServers) -> list[Any]:
     for name in TITLES:
         state = servers.state(name)
         line = panels.status(state.sentence, "" if state.kind == "ready" else state.kind)
-        log = LOG.format(escape(state.log)) if state.log else ""
+        log = BLOCK.format("End of the log", escape(state.log)) if state.log else ""
         line += CHECK if state.kind == "ready" and name == LOOKUP else ""
         runs = state.kind in ("busy", "ready")
         lives |= runs
@@ -198,7 +198,7 @@ def build(page: gr.Blocks, access: Access, servers: StartedServers, turns: Turns
         gr.HTML(panels.note(NO_SERVERS), elem_id="refused")
         return
     changed = build_start(page, servers)
-    commands = _pre(COMMANDS, "Commands that start a server")
+    commands = BLOCK.format("Commands that start a server", escape(COMMANDS))
     gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
     url = _monitor_section(page, access, turns)
     for event in changed:
@@ -269,7 +269,3 @@ def _watched(windows: Sequence[Window], state: str, *, running: bool) -> Named:
         "run": gr.update(interactive=not running),
         "stop": gr.update(interactive=running),
     }
-
-
-def _pre(text: str, label: str) -> str:
-    return f'<pre tabindex="0" role="region" aria-label="{label}">{escape(text)}</pre>'

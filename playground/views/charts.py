@@ -46,17 +46,12 @@ def config(name: str) -> dict[str, Any]:
     }
 
 
-def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
-    """Return the baseline, then the other lanes, each with its colour."""
-    others = zip(comparison.others, itertools.cycle(OTHERS), strict=False)
-    return [(comparison.standard, STANDARD), *others]
-
-
 def race(comparison: Comparison) -> go.Figure:
     """Draw tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
     subtitle = "prefill included; dotted: what memory allows"
     figure = blank("The race", subtitle, "seconds", "tokens")
-    drawn = [(trace, color) for trace, color in _colored(comparison) if not trace.totals]
+    colored = [(comparison.standard, STANDARD), *zip(comparison.others, itertools.cycle(OTHERS), strict=False)]
+    drawn = [(trace, color) for trace, color in colored if not trace.totals]
     for trace, color in drawn:
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
         counts = [0]

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-import plotly.graph_objects as go
-
 from playground import metrics
 from playground.format import UNKNOWN, number
 from playground.lane import LOCAL, preset_of
@@ -26,11 +24,13 @@ def _(result: Comparison) -> Report:
     best, shown = metrics.ranked(result)[0].ours, metrics.shown(result)
     where = dict.fromkeys(_where(trace.environment) for trace in shown.lanes)
     several = len({trace.lane.backend for trace in shown.lanes}) > 1
+    # Lines of more lanes than colours would look alike, and the table has their figures.
+    race = [charts.race(shown)] if len(shown.others) <= len(charts.OTHERS) else []
     return Report(
         headline.title(result, best.lane.name),
         "; ".join(where if several else [*where][-1:]),
         findings(result),
-        [*_race(shown), charts.acceptance(best)],
+        [*race, charts.acceptance(best)],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(shown)])],
         [*filter(None, [run_details.of_comparison(result)]), *run_details.tables(shown.others)],
         [*filter(None, [engines.first(engines.of_comparison(result, best.lane))])],
@@ -84,11 +84,6 @@ def _(result: Comparison) -> list[dict[str, Any]]:
         }
         for trace in metrics.shown(result).lanes
     ]
-
-
-def _race(result: Comparison) -> list[go.Figure]:
-    """Draw the race if every lane has its own colour. More lines would look alike, and the table has their figures."""
-    return [charts.race(result)] if len(result.others) <= len(charts.OTHERS) else []
 
 
 def figures(comparison: Comparison) -> Table:

@@ -50,8 +50,9 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
         Figure("Total", number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
     ]
     if drafting:
+        rate = percent(m.acceptance_rate).removesuffix("%")
         line += [
-            Figure("Acceptance", _hundredths(m.acceptance_rate), "%", "accepted ÷ drafted tokens, whole run"),
+            Figure("Acceptance", rate, "%", "accepted ÷ drafted tokens, whole run"),
             Figure(
                 "Tokens per check",
                 number(m.mean_accepted_length, 2),
@@ -324,7 +325,3 @@ def _time(seconds: float | None) -> tuple[str, str]:
 
 def _count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
-
-
-def _hundredths(share: float | None) -> str:
-    return percent(share).removesuffix("%")

@@ -114,7 +114,8 @@ def _here(it: Drafts, environment: Environment) -> list[tuple[int, forecast.Band
     device, dtype = forecast.own(environment), environment.dtype or "bfloat16"
     if device is None or it.measured is None:
         return []
-    at = Setting(device, _computes(dtype), context=128, stored=_stored(dtype), measured=True)
+    stored = forecast.BYTES.get(dtype.split()[0], 2.0)  # bytes of a weight
+    at = Setting(device, _computes(dtype), context=128, stored=stored, measured=True)
     lookahead = max(1, round(it.used))
     return [(lookahead, forecast.speedup(it, at, lookahead), it.measured)]
 
@@ -279,13 +280,7 @@ def _band(band: forecast.Band) -> str:
     return ratio(band.mean, (band.low, band.high))
 
 
-def _stored(dtype: str) -> float:
-    """Return the bytes of a weight in a number format as `Environment` names it."""
-    weights = dtype.split()[0]
-    return forecast.BYTES.get(weights, 2.0)
-
-
 def _computes(dtype: str) -> str:
-    """Return the format in which it multiplies."""
+    """Return the format in which a number format, as `Environment` names it, multiplies."""
     (*_, last) = re.findall(r"float32|bfloat16|float16|int\d+", dtype) or ["bfloat16"]
     return last

@@ -140,7 +140,8 @@ def _verdict(gains: Sequence[Gain]) -> str:
     if not paying:
         return "Speculation pays at none of these levels."
     if at := crossing(gains):
-        return f"Speculation stops paying at about {at:.1f} {_unit(gains)}."
+        unit = "users" if gains[0].level.concurrency else "requests a second"
+        return f"Speculation stops paying at about {at:.1f} {unit}."
     return f"Speculation pays at these levels: {', '.join(paying)}."
 
 
@@ -245,10 +246,6 @@ def _by_lane(result: LoadResult) -> list[tuple[str, str, list[Point]]]:
 def _colors(result: LoadResult) -> dict[str, str]:
     """Return the colour of each lane, which all charts share."""
     return dict(zip((lane.name for lane in result.lanes), [charts.STANDARD, *charts.OTHERS], strict=False))
-
-
-def _unit(gains: Sequence[Gain]) -> str:
-    return "users" if gains[0].level.concurrency else "requests a second"
 
 
 def _ms(found: Percentiles | None) -> str:

@@ -85,16 +85,16 @@ def page(result: Result, title: str = "") -> str:
         PlaygroundError: the result has no report.
     """
     shown = of(result)
-    sections = [f"<section><h2>{escape(each.caption)}</h2>{each.html()}</section>" for each in shown.tables]
-    folded = [_folded(each.caption, each.html()) for each in shown.folded]
+    sections = [f"<h2>{escape(each.caption)}</h2>{each.html()}" for each in shown.tables]
+    folded = [table.folded(each.caption, each.html()) for each in shown.folded]
     if shown.deploy:
-        folded.append(_folded("Settings to deploy", f"<pre>{escape(engines.text(shown.deploy))}</pre>"))
+        folded.append(table.folded("Settings to deploy", f"<pre>{escape(engines.text(shown.deploy))}</pre>"))
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(title or shown.title),
         setting=escape(shown.setting),
         findings="".join(f"<li>{escape(sentence)}</li>" for sentence in shown.findings),
         charts="\n".join(_chart(figure, number) for number, figure in enumerate(shown.charts)),
-        tables="\n".join([*sections, *folded]),
+        tables="\n".join(f"<section>{each}</section>" for each in (*sections, *folded)),
         data=scripts.embedded(results.to_json(result)),
         plotly=get_plotlyjs() if shown.charts else "",
     )
@@ -105,10 +105,6 @@ def _chart(figure: go.Figure, number: int) -> str:
         config=charts.config(f"chart-{number + 1}"), include_plotlyjs=False, full_html=False, div_id=f"chart-{number}"
     )
     return f'<section class="chart" role="img" aria-label="{escape(figure.layout.meta)}">{shown}</section>'
-
-
-def _folded(caption: str, content: str) -> str:
-    return f"<section><details><summary>{escape(caption)}</summary>{content}</details></section>"
 
 
 def file(result: Result | Comparison, form: str, title: str = "") -> str:

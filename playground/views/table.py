@@ -75,6 +75,11 @@ class Table:
         return i < len(self.columns) - self.numbers or self.columns[i] in self.words
 
 
+def folded(caption: str, body: str, *, opened: bool = False) -> str:
+    """Return HTML under a caption that unfolds it."""
+    return f"<details{' open' if opened else ''}><summary>{escape(caption)}</summary>{body}</details>"
+
+
 def escaped(text: str) -> str:
     """Return one line of Markdown that shows the text as it is: no markup, no link, no new row."""
     return SPECIAL.sub(r"\\\g<0>", _line(text))

@@ -6,6 +6,7 @@ import pytest
 
 from playground.ui import panels
 from playground.views import charts
+from playground.views.table import folded
 from tests.ui import fakes
 
 HOSTILE = "<script>alert(1)</script>\"'"
@@ -16,7 +17,7 @@ HOSTILE = "<script>alert(1)</script>\"'"
     [
         panels.status(HOSTILE, "busy", 0.5),
         panels.status(HOSTILE, "error"),
-        panels.folded(HOSTILE, ""),
+        folded(HOSTILE, ""),
     ],
 )
 def test_nothing_that_is_shown_can_be_markup(html):

@@ -19,6 +19,7 @@ from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments, View
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, download, filled
 from playground.views import report, scripts
+from playground.views.table import folded
 
 # Evaluated once for all events, which share its state.
 ROOMS = f"(globalThis.playgroundRooms ??= {scripts.bundle('rooms.js')})"
@@ -208,7 +209,7 @@ def _shown(view: View) -> Named:
     figures: Sequence[go.Figure] = []
     if found and view.result:
         figures = found.charts
-        settings = panels.folded("Settings for every engine", panels.blocks(found.deploy)) if found.deploy else ""
+        settings = folded("Settings for every engine", panels.blocks(found.deploy)) if found.deploy else ""
         values["shown"] += panels.findings(found.findings) + panels.first(found.deploy)
         values["tables"] = panels.tables([*found.tables, *found.folded]) + settings
     return {
