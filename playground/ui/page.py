@@ -36,7 +36,7 @@ TAGLINE = "A small model guesses the next words; the big one checks them all at 
 SHORT = 8  # concurrent calls of each handler that does not run models
 MORE_EVENTS = 64  # events in progress besides the runs; also runs beyond the limit, which are refused with a sentence
 # How often Gradio checks for waiting events. Its default of 0.001 s takes time from the cores that decode.
-LOOKS_EVERY_S = 0.02
+POLL_S = 0.02
 DAY_S = 86_400
 
 # fmt: off
@@ -112,7 +112,7 @@ def build(
         _begin(page, rooms.DOCS, access)
         rooms.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
-    page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = LOOKS_EVERY_S
+    page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = POLL_S
     return page
 
 

@@ -58,29 +58,30 @@ def figures(a: Any, b: Any) -> Table:
     raise _not_comparable()
 
 
-def asked(request: Request) -> dict[str, Any]:
-    """Return the settings of a request, without the prompt."""
-    found = {
-        each.name: getattr(request, each.name) for each in fields(Request) if each.name not in ("prompt", "history")
-    }
-    return {**found, "earlier messages": request.history_json}
+def settings_of(request: Request, environment: Environment | None, **more: Any) -> dict[str, Any]:
+    """Return the settings of a request without its prompt, and those of the environment, by name. `more`: further
+    ones."""
+    asked = (each.name for each in fields(Request) if each.name not in ("prompt", "history"))
+    found = {**more, **{name: getattr(request, name) for name in asked}, "earlier messages": request.history_json}
+    return found | (settings_of_environment(environment) if environment else {})
 
 
-def where(environment: Environment, name: str = "") -> dict[str, Any]:
-    """Return the chosen fields of an environment, software by its own name. `name`: a prefix for each."""
+def settings_of_environment(environment: Environment, name: str = "") -> dict[str, Any]:
+    """Return the fields of an environment that are no measurements, software by its own name. `name`: a prefix for
+    each."""
     chosen = {each.name: getattr(environment, each.name) for each in fields(Environment) if each.name not in MEASURED}
     chosen |= {name: facts.rules_line(chosen[name]) for name in ("obeyed", "not_obeyed")}
     return {f"{name}{key}": value for key, value in (chosen | chosen.pop("versions")).items()}
 
 
-def both(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+def common(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Iterate over the keys that both have, with both values."""
     return ((key, a[key], b[key]) for key in a if key in b)
 
 
 def speedup_table(names: tuple[str, ...], a: Speedups, b: Speedups) -> Table:
     """Return a table of the speed-ups that both have. `names`: the names of the parts of a key."""
-    rows = tuple((*key, *_speedups(*x, *y)) for key, x, y in both(a, b))
+    rows = tuple((*key, *_speedups(*x, *y)) for key, x, y in common(a, b))
     return Table("Speed-up", (*names, *HEAD), rows, numbers=len(HEAD))
 
 

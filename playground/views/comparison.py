@@ -40,15 +40,15 @@ def _(result: Comparison) -> Report:
 @compared.settings.register
 def _(result: Comparison) -> dict[str, Any]:
     base = result.standard
-    chosen = {"prompts": (base.request.asked,), "target": base.lane.target, **compared.asked(base.request)}
-    return chosen | compared.where(base.environment)
+    more = {"prompts": (base.request.asked,), "target": base.lane.target}
+    return compared.settings_of(base.request, base.environment, **more)
 
 
 @compared.figures.register
 def _(a: Comparison, b: Comparison) -> Table:
     """Compare each lane that both have, and the drafting lanes if each comparison has only one."""
     first, second = ({trace.lane.name: trace for trace in metrics.shown(result).others} for result in (a, b))
-    pairs = [(x, y) for _, x, y in compared.both(first, second)]
+    pairs = [(x, y) for _, x, y in compared.common(first, second)]
     if len(a.others) == len(b.others) == 1:
         pairs = [*zip(first.values(), second.values(), strict=True)]
     rows = []

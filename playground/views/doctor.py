@@ -42,14 +42,14 @@ def _(result: Diagnosis) -> Report:
 
 @compared.settings.register
 def _(result: Diagnosis) -> dict[str, Any]:
-    where = compared.where(result.environment)
-    return {"prompts": result.prompts, "drafter": result.lane.assistant, **compared.asked(result.request), **where}
+    more = {"prompts": result.prompts, "drafter": result.lane.assistant}
+    return compared.settings_of(result.request, result.environment, **more)
 
 
 @compared.figures.register
 def _(a: Diagnosis, b: Diagnosis) -> Table:
     first, second = ({row[0]: row[-1] for row in scores("", "", of.readings).rows} for of in (a, b))
-    return Table("Tokens per check", ("reading", *compared.HEAD[:2]), tuple(compared.both(first, second)), numbers=2)
+    return Table("Tokens per check", ("reading", *compared.HEAD[:2]), tuple(compared.common(first, second)), numbers=2)
 
 
 @spreadsheet.lines.register

@@ -45,9 +45,10 @@ def _(result: LoadResult) -> Report:
 
 @compared.settings.register
 def _(result: LoadResult) -> dict[str, Any]:
-    found = {"prompts": (result.request.asked,), "requests": result.requests, **compared.asked(result.request)}
+    more = {"prompts": (result.request.asked,), "requests": result.requests}
+    found = compared.settings_of(result.request, None, **more)
     for i, environment in enumerate(result.environments, 1):
-        found |= compared.where(environment, f"server {i}, ")
+        found |= compared.settings_of_environment(environment, f"server {i}, ")
     return found
 
 

@@ -23,14 +23,13 @@ def _(result: LosslessResult) -> Report:
 
 @compared.settings.register
 def _(result: LosslessResult) -> dict[str, Any]:
-    where = compared.where(result.environment)
-    return {"prompts": result.prompts, **compared.asked(result.request), **where}
+    return compared.settings_of(result.request, result.environment, prompts=result.prompts)
 
 
 @compared.figures.register
 def _(a: LosslessResult, b: LosslessResult) -> Table:
     first, second = ({row[0]: row[1] for row in table(result).rows} for result in (a, b))
-    return Table("Verdicts", ("lane", *compared.HEAD[:2]), tuple(compared.both(first, second)), numbers=0)
+    return Table("Verdicts", ("lane", *compared.HEAD[:2]), tuple(compared.common(first, second)), numbers=0)
 
 
 @spreadsheet.lines.register

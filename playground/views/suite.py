@@ -52,8 +52,7 @@ def _(result: SuiteResult) -> Report:
 
 @compared.settings.register
 def _(result: SuiteResult) -> dict[str, Any]:
-    where = compared.where(result.environment)
-    return {"prompts": result.prompts, "runs": result.runs, **compared.asked(result.request), **where}
+    return compared.settings_of(result.request, result.environment, prompts=result.prompts, runs=result.runs)
 
 
 @compared.figures.register

@@ -190,7 +190,7 @@ def test_prompts_and_depth_choose_the_experiment_and_come_back(prompts, quick, s
     (tmp_path / "log.jsonl").write_text(turn)
     files = {"file": str(tmp_path / "mine.txt"), "log": str(tmp_path / "log.jsonl")}
     for depth, kind in (("quick", quick), ("sure", sure)):
-        found, asked = best.asked_for({**BEST, **files, "prompts": prompts, "depth": depth})
+        found, asked = best.chosen_kind({**BEST, **files, "prompts": prompts, "depth": depth})
         assert found.name == kind
         work, _, kept = controls.work_of(found, fakes.PAIRS, asked)
         assert len(work.questions) == {"this": 1, "examples": 5, "file": 2, "logs": 1}[prompts]
@@ -202,7 +202,7 @@ def test_prompts_and_depth_choose_the_experiment_and_come_back(prompts, quick, s
 
 def test_an_empty_prompt_is_asked_for():
     with pytest.raises(PlaygroundError, match="Type a prompt"):
-        best.asked_for({**BEST, "prompts": "this", "prompt": " "})
+        best.chosen_kind({**BEST, "prompts": "this", "prompt": " "})
 
 
 def test_what_the_terminal_asked_for_fills_the_controls_too():

@@ -69,9 +69,9 @@ def publish(
         replay = f"{rooms.home() or request.base_url}?{query}" if query else ""
         return json.dumps({"summary": summary, "replay": replay})
 
-    add(page, "compare", asked(compare), descriptions(pairs), **concurrency)
+    add(page, "compare", with_settings(compare), descriptions(pairs), **concurrency)
     shows = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW}})
-    add(page, "watch", shows(asked(watch)), descriptions(pairs), **concurrency)
+    add(page, "watch", shows(with_settings(watch)), descriptions(pairs), **concurrency)
 
 
 VIEW = "ui://playground/replay.html"
@@ -135,7 +135,7 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
     return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
 
 
-def asked(run: Callable[[gr.Request, CompareOptions], Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+def with_settings(run: Callable[[gr.Request, CompareOptions], Awaitable[T]]) -> Callable[..., Awaitable[T]]:
     """Turns `run` into a function with a parameter for each of SETTINGS. `gr.api` reads names, types and defaults from
     its signature."""
 

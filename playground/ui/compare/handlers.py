@@ -340,7 +340,7 @@ class Handlers:
         return {"file": await self._on(shown, session, address, write)}
 
     def finish(self, shown: Shown | None) -> Named:
-        """A run has ended: what there is to say of it."""
+        """Returns what the page shows under a run that has ended: its details, and how it can be shared."""
         if not shown:
             return {"details": "", "menu": [], "save": gr.update(interactive=False)}
         return self._outcome(shown) | _drafter_of(shown)
@@ -377,8 +377,8 @@ class Handlers:
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
         return drawn | prefill.updates(values, self._pairs)
 
-    def asked(self, problem: str = "") -> Named:
-        """Shows what an address asks for that names no run, or one that cannot be shown: why, and no other run."""
+    def show_none(self, problem: str = "") -> Named:
+        """Shows no run, and why: the problem, or that the settings of the address have no result yet."""
         status = Status(self._access.told(problem), "error") if problem else Status(NOT_RUN)
         return {"stage": Screen.alone(status).packed(), "shown": None, **self.finish(None)}
 

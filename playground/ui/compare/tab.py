@@ -136,12 +136,12 @@ def wire(
         waiting: arguments of events that wait for the device.
     """
     stage = parts["stage"]
-    looks = [stage.select, parts["open"].upload, parts["strip"].input]
-    folds = why.wire(parts["shown"], pairs, looks, parts["every"], parts["details"])
+    selections = [stage.select, parts["open"].upload, parts["strip"].input]
+    folds = why.wire(parts["shown"], pairs, selections, parts["every"], parts["details"])
     owner, minutes, linked = _wire_history(page, parts, events, past, pairs, default)
     _wire_runs(parts, events, past, pairs, waiting, models, folds, owner, minutes)
-    chosen, looked = _wire_selection(page, parts, events)
-    fills = [*looked, linked]
+    chosen, opened = _wire_selection(page, parts, events)
+    fills = [*opened, linked]
     why.renew([chosen, *fills])
     rendered.wire(parts["menu"], [it.then for it in fills], controls.inputs(parts), pairs)
     parts["files"].render()
@@ -159,7 +159,7 @@ def _wire_runs(
     owner: gr.State,
     minutes: gr.JSON,
 ) -> None:
-    """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn; and a run that goes on after a reload.
+    """Wires Run, Which drafter?, Download, Measure it here, Repeat, Add a turn, and a run that goes on after a reload.
 
     A press is four events: the browser gathers the controls, clears the last results and turns the buttons off; the
     server streams the run, and then says all that follows it; the browser turns the buttons on again. Each comes after
@@ -278,7 +278,8 @@ def _begin(
 
 
 def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:
-    """Stop, and what shows another lane or another run. Returns the choice of a lane, and what fills the controls."""
+    """Wires Stop, and the events that show another lane or another run. Returns the choice of a lane, and the events
+    that fill the controls."""
     fill, of, stage, shown = _by_name(parts)
     strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]
     drawn = of("stage", "shown", *OUTCOME)
@@ -312,8 +313,8 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
 def _wire_history(
     page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair], default: Pair
 ) -> tuple[gr.State, gr.JSON, Dependency]:
-    """What the page shows from the start: a recorded run, the comparison or the settings that its address names, or the
-    run that went on when it was loaded anew.
+    """Wires what the page shows from the start: a recorded run, the comparison or the settings that its address names,
+    or the run that went on when it was loaded anew.
 
     Returns:
         The owner of the page's history; a component that ZONE fills with what the browser's clock is ahead of UTC, in
@@ -336,8 +337,8 @@ def _wire_history(
         values, ignored = prefill.from_address(query, pairs, default)
         if ignored:
             gr.Warning(html.escape(ignored))  # which takes HTML
-        asked = events.asked(problem) if problem or query.keys() & {"pair", "prompt"} else {}
-        return fill({**prefill.updates(values, pairs), **asked})
+        none = events.show_none(problem) if problem or query.keys() & {"pair", "prompt"} else {}
+        return fill({**prefill.updates(values, pairs), **none})
 
     def opened(found: Comparison, query: Mapping[str, str]) -> Filled:
         shared, name = query.get("shared"), query.get("id")
@@ -347,8 +348,8 @@ def _wire_history(
         return {**fill(drawn), linked: drawn["shown"].id}
 
     def _keep_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
-        """A run of the address is in the strip, as it was before another room was visited; no other is: not the
-        recorded run, nor what was opened while the page loaded."""
+        """Adds the run of the address to the strip, where it was before another room was visited; but neither the
+        recorded run nor one that was opened while the page loaded."""
         return fill(_strip(runs, shown, minutes)) if shown and shown.id == linked else gr.skip()
 
     def share_first() -> Filled:
@@ -383,7 +384,8 @@ def _wire_history(
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:
-    """What handlers return by names, and lists of components by their names; the stage, and what it shows."""
+    """Returns a function that turns a handler's values by name into those by component, one that returns components by
+    their names, the stage, and the state of what it shows."""
     return partial(filled, parts), lambda *names: [parts[name] for name in names], parts["stage"], parts["shown"]
 
 

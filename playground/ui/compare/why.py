@@ -38,13 +38,13 @@ RENEW = """document.querySelectorAll(".renewed > button.open")
 
 
 def wire(
-    shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any], every: gr.Button, details: gr.HTML
+    shown: gr.State, pairs: Mapping[str, Pair], selections: Sequence[Any], every: gr.Button, details: gr.HTML
 ) -> dict[str, list[Any]]:
     """Lays the sections out here. Returns the changes that fold and empty them, as `in_browser` takes them: they would
     otherwise show the previous run until there is a result.
 
     Args:
-        looks: events that show another run, which fold and empty all sections. Call this before other listeners of
+        selections: events that show another run, which fold and empty all sections. Call this before other listeners of
             these events are added: Gradio calls an event's listeners one after another and waits for each answer of
             the server, so a later listener would fold what the user has unfolded by then.
         every: runs every drafter; laid out here, as are the details.
@@ -84,7 +84,7 @@ def wire(
         "visible: false": [plot, acceptance, ahead, batch, load],
     }
     outputs, updates = in_browser(folded)
-    gr.on(list(looks), None, None, outputs, js=f"() => {updates}", **PRIVATE)
+    gr.on(list(selections), None, None, outputs, js=f"() => {updates}", **PRIVATE)
     return folded
 
 

@@ -48,14 +48,14 @@ def build(page: gr.Blocks, experiments: Experiments, models: Models) -> None:
         return {name: update for name, update in found.items() if name in made}
 
     def work(values: Mapping[str, Any]) -> tuple[Experiment, str, Mapping[str, Any]]:
-        kind, asked = asked_for(values)
+        kind, asked = chosen_kind(values)
         return controls.work_of(kind, models.pairs, asked)
 
     kinds = [kind.name for kind in KINDS.values() if kind.shared == BEST_PAGE]
     tab.wire(page, experiments, made, kinds, begin_with, work, HINT)
 
 
-def asked_for(values: Mapping[str, Any]) -> tuple[Kind, dict[str, Any]]:
+def chosen_kind(values: Mapping[str, Any]) -> tuple[Kind, dict[str, Any]]:
     """Returns the kind of experiment that answers these values of the controls, and the values of its options.
 
     Raises:
