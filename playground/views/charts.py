@@ -57,26 +57,19 @@ def race(comparison: Comparison) -> go.Figure:
         counts = [0]
         for round_ in trace.rounds:
             counts.append(counts[-1] + len(round_.tokens))
-        figure.add_scatter(
-            x=times,
-            y=counts,
-            name=escape(trace.lane.name),
-            mode="lines",
-            line={"color": color, "width": 2.5, "shape": "hv"},
+        add_line(
+            figure, trace.lane.name, color, x=times, y=counts, mode="lines", line={"width": 2.5, "shape": "hv"},
             hovertemplate="%{y} tokens after %{x:.2f} s",
-        )
+        )  # fmt: skip
         if (most := theory.limit_of(trace)) and trace.rounds:
             first, last = trace.rounds[0].end_s, trace.rounds[-1].end_s
             end = min(last, first + len(trace.tokens) / most.tokens_per_s)
             experts = f", reading {most.experts:.0f} experts a layer" if most.experts else ""
-            figure.add_scatter(
-                x=[first, end],
-                y=[1, 1 + (end - first) * most.tokens_per_s],
-                name=f"memory limit, {most.tokens_per_s:.0f} tok/s{experts}",
-                mode="lines",
-                line={"color": color, "width": 1, "dash": "dot"},
+            add_line(
+                figure, f"memory limit, {most.tokens_per_s:.0f} tok/s{experts}", color, x=[first, end],
+                y=[1, 1 + (end - first) * most.tokens_per_s], mode="lines", line={"width": 1, "dash": "dot"},
                 hoverinfo="name",
-            )
+            )  # fmt: skip
     finished = [(trace, color) for trace, color in drawn if trace.rounds]
     axis = count_axis([len(trace.tokens) for trace, _ in finished])
     last_first = sorted(finished, key=lambda it: -it[0].rounds[-1].end_s)
@@ -133,9 +126,9 @@ def error_bars(values: Sequence[float], intervals: Sequence[tuple[float, float] 
 
 
 def add_line(figure: go.Figure, name: str, color: str, **more: Any) -> None:
-    """Add a line with markers. `more`: further arguments of `add_scatter`."""
+    """Add a line, with markers unless `mode` says otherwise. `more`: further arguments of `add_scatter`."""
     line = {"color": color, "width": 2, **more.pop("line", {})}
-    figure.add_scatter(name=escape(name), mode="lines+markers", line=line, **more)
+    figure.add_scatter(**{"name": escape(name), "mode": "lines+markers", "line": line, **more})
 
 
 def add_unity(figure: go.Figure, name: str = "no drafter", *, log: bool = True, **where: Any) -> None:
@@ -257,15 +250,10 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
     figure = blank("Batch, predicted", "open marks: wider than any measured pass", "sequences", "speed-up")
     symbols = ["circle-open" if point.extrapolated else "circle" for point in points]
     add_line(
-        figure,
-        "predicted",
-        ASSISTED,
-        x=[str(point.batch) for point in points],
-        y=[point.speedup for point in points],
-        line={"dash": "dash"},
-        marker={"symbol": symbols, "size": 8},
+        figure, "predicted", ASSISTED, x=[str(point.batch) for point in points],
+        y=[point.speedup for point in points], line={"dash": "dash"}, marker={"symbol": symbols, "size": 8},
         hovertemplate="%{y:.2f}×<extra>batch of %{x}</extra>",
-    )
+    )  # fmt: skip
     add_unity(figure, log=False)
     sentences = [f"{point.batch}: {point.speedup:.2f}." for point in points]
     figure.update_layout(meta=" ".join(["Predicted speed-up by batch size.", *sentences]))
@@ -285,16 +273,9 @@ def load(points: Sequence[LoadPoint]) -> go.Figure:
         ("assisted", [point.assisted for point in points], ASSISTED),
     ):
         means = [it.mean for it in bands]
-        add_line(
-            figure,
-            name,
-            color,
-            x=rates,
-            y=means,
-            error_y=error_bars(means, [(it.low, it.high) for it in bands]) | {"color": color},
-            line={"dash": "dash"},
-            hovertemplate="%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>",
-        )
+        bars = error_bars(means, [(it.low, it.high) for it in bands]) | {"color": color}
+        said = "%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>"
+        add_line(figure, name, color, x=rates, y=means, error_y=bars, line={"dash": "dash"}, hovertemplate=said)
         ends.append((name, means[-1], color))
     sentences = [f"{it.rate:.2g}/s: {it.standard.mean:.1f} and {it.assisted.mean:.1f} s." for it in points]
     figure.update_layout(meta=" ".join(["Mean time of an answer by load, standard and assisted.", *sentences]))

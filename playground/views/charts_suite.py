@@ -78,10 +78,9 @@ def sweep(result: SweepResult) -> go.Figure:
     _measured(figure, measured, name, "no drafter", row=1, col=1, marker=_marks([point for point, _ in measured]))
     predicted = [(it.value, it.predicted) for it in result.points if it.predicted]
     if predicted:
-        figure.add_scatter(
-            x=[value for value, _ in predicted], y=[it.speedup for _, it in predicted], name="predicted", mode="lines",
-            line={"color": PREDICTED, "width": 2, "dash": "dash"}, hovertemplate="%{y:.2f}× predicted<extra></extra>",
-            row=1, col=1,
+        charts.add_line(
+            figure, "predicted", PREDICTED, x=[value for value, _ in predicted], y=[it.speedup for _, it in predicted],
+            mode="lines", line={"dash": "dash"}, hovertemplate="%{y:.2f}× predicted<extra></extra>", row=1, col=1,
         )  # fmt: skip
     charts.add_line(
         figure, "tokens per check", charts.STANDARD, x=[point.value for point, _ in measured],

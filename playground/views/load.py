@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
@@ -156,17 +155,11 @@ def pareto(result: LoadResult) -> go.Figure:
         known = [point for point in points if point.per_user is not None]
         if known:
             ends.append((lane, max(known, key=lambda point: point.per_user or 0.0).tokens_per_s, color))
-        figure.add_scatter(
-            x=[point.per_user for point in known],
-            y=[point.tokens_per_s for point in known],
-            text=[str(point.level) for point in known],
-            name=escape(lane),
-            mode="lines+markers+text",
-            textposition="top center",
-            cliponaxis=False,
-            line={"color": color, "width": 2},
-            hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
-        )
+        charts.add_line(
+            figure, lane, color, x=[point.per_user for point in known], y=[point.tokens_per_s for point in known],
+            text=[str(point.level) for point in known], mode="lines+markers+text", textposition="top center",
+            cliponaxis=False, hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
+        )  # fmt: skip
         sentences += [f"{lane} at {it.level}: {it.per_user:.0f} a user, {it.tokens_per_s:.0f} in all." for it in known]
     axis = charts.count_axis([point.tokens_per_s for point in result.points])
     charts.label_lines(figure, ends, axis)
@@ -186,15 +179,9 @@ def speedup(result: LoadResult) -> go.Figure:
         gains = sorted((gain for gain in result.gains if gain.lane == lane), key=lambda gain: gain.level.size)
         color, speedups = colors[lane], [gain.speedup for gain in gains]
         ends.append((lane, speedups[-1], color))
-        charts.add_line(
-            figure,
-            lane,
-            color,
-            x=[gain.level.size for gain in gains],
-            y=speedups,
-            error_y=charts.error_bars(speedups, [gain.interval for gain in gains]),
-            hovertemplate="%{y:.2f}×",
-        )
+        bars = charts.error_bars(speedups, [gain.interval for gain in gains])
+        sizes = [gain.level.size for gain in gains]
+        charts.add_line(figure, lane, color, x=sizes, y=speedups, error_y=bars, hovertemplate="%{y:.2f}×")
         sentences += [
             f"{lane}: {number(gain.speedup)} at {gain.level.words}{bracketed(gain.interval)}." for gain in gains
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from html import escape
 from math import isclose, log
 from typing import Any
 
@@ -270,14 +269,10 @@ def _name(result: SweepResult) -> str:
 
 def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, float]], name: str) -> go.Figure:
     figure = charts.blank(title, subtitle, "tokens of context", unit)
-    figure.add_scatter(
-        x=[x for x, _ in points],
-        y=[y for _, y in points],
-        name=escape(name),
-        mode="lines+markers",
-        line={"color": ASSISTED, "width": 2},
+    charts.add_line(
+        figure, name, ASSISTED, x=[x for x, _ in points], y=[y for _, y in points],
         hovertemplate="%{y:.2f} at %{x:,.0f} tokens<extra></extra>",
-    )
+    )  # fmt: skip
     said = [f"{x:,.0f} tokens: {y:.2f}." for x, y in points]
     figure.update_layout(meta=" ".join([f"{title}.", *said]))
     return figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
@@ -391,17 +386,12 @@ def curve(result: SweepResult) -> go.Figure:
     if measured := _measured(result):
         lanes.append(("measured", [measured], ["measured"], "star"))
     for name, summaries, texts, symbol in lanes:
-        figure.add_scatter(
-            x=[it.mean_accepted_length for it in summaries],
-            y=[it.overall for it in summaries],
-            error_y=charts_suite.error_bars(summaries),
-            text=texts,
-            name=name,
-            mode="lines+markers" if name == "synthetic" else "markers",
-            line={"color": COLORS[name], "width": 2},
+        charts.add_line(
+            figure, name, COLORS[name], x=[it.mean_accepted_length for it in summaries],
+            y=[it.overall for it in summaries], error_y=charts_suite.error_bars(summaries), text=texts,
             marker={"symbol": symbol, "size": 14 if symbol == "star" else 7},
             hovertemplate="%{y:.2f}× at %{x:.2f} tokens per check<extra>%{text}</extra>",
-        )
+        )  # fmt: skip
     charts.add_unity(figure)
     every = [it for _, summaries, *_ in lanes for it in summaries]
     axis = charts.ratio_axis([it.overall for it in every], [it.interval for it in every])
