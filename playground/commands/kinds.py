@@ -109,8 +109,8 @@ def _result(work: Experiment, title: str, values: Mapping[str, Any], how: Mappin
         raise error
     result, entry = session.result(name), session.entry(name)
     if entry.status == "stopped":
-        kept = "; the same command resumes it" if history.kept and history.work(name) else ""
-        print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)
+        resumable = "; the same command resumes it" if history.permanent and history.work(name) else ""
+        print(f"playground: stopped, {entry.fraction:.0%} done{resumable}", file=sys.stderr)
         sys.exit(130)
     assert result, "it ended by itself"
     return result

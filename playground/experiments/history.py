@@ -194,7 +194,7 @@ class History:
         each_bytes: float = math.inf,
         room: float = math.inf,
     ) -> None:
-        self.kept = folder is not None
+        self.permanent = folder is not None
         self._max_age_s, self._most = max_age_s, (each, each_bytes, room)
         try:
             if folder is None:
@@ -426,7 +426,7 @@ class History:
 
     def _unusable(self, error: sqlite3.Error | OSError) -> PlaygroundError:
         reason = getattr(error, "strerror", None) or error
-        if not self.kept:
+        if not self.permanent:
             return PlaygroundError(f"The history of this server cannot be used ({reason}). Save runs as files instead.")
         damaged = any(word in str(error) for word in DAMAGED)
         remedy = "Its file history.sqlite is damaged: move it away" if damaged else "Make room on its disk"

@@ -205,7 +205,7 @@ class Session:
         Raises:
             PlaygroundError: there is no such experiment.
         """
-        result = kept(self.history, name)
+        result = stored(self.history, name)
         assert not isinstance(result, Comparison), "a comparison is no experiment"
         return result
 
@@ -259,18 +259,18 @@ def keep(history: History, comparison: Comparison, chosen: str, owner: str = "",
 
 
 def opened(history: History, name: str, owner: str = "") -> Result | Comparison:
-    """Returns the result of an experiment, like `kept`.
+    """Returns the result of an experiment, like `stored`.
 
     Raises:
         PlaygroundError: the owner has no such experiment, or it has no result yet.
     """
-    result = kept(history, name, owner)
+    result = stored(history, name, owner)
     if result is None:
         raise PlaygroundError(f"{name} has no result yet: no prompt has ended.")
     return result
 
 
-def kept(history: History, name: str, owner: str = "") -> Result | Comparison | None:
+def stored(history: History, name: str, owner: str = "") -> Result | Comparison | None:
     """Returns the result that the history has of an experiment, which may be running or stopped; None before its first
     prompt.
 

@@ -81,8 +81,8 @@ class VisibleHistory:
         check(not (shown.from_file and self._access.public), NO_LINK)
         if shown.link:
             return shown.link
-        kept = self._keep(owner, shown)
-        return f"shared={self.history.share(kept, owner)}" if self._access.public else f"id={kept}"
+        name = self._keep(owner, shown)
+        return f"shared={self.history.share(name, owner)}" if self._access.public else f"id={name}"
 
     def linked(self, owner: str, query: Mapping[str, str]) -> Comparison | None:
         """Returns the comparison that the page's address names; None if it names none.
@@ -256,7 +256,7 @@ def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
 
 def _intro(past: VisibleHistory, access: Access) -> str:
     if not access.public:
-        return INTRO if past.history.kept else OFF
+        return INTRO if past.history.permanent else OFF
     limits = access.limits
     return (
         f"Your last {limits.history_each:.0f} comparisons on this server, the newest first. They are kept for "

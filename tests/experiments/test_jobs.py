@@ -346,7 +346,7 @@ def test_it_can_be_switched_off(monkeypatch):
     history = histories.open_history()
     name = history.keep("suite", "mine", {})
     folder = history.record(name).parent
-    assert history.entries() and not history.kept and folder.is_dir()
+    assert history.entries() and not history.permanent and folder.is_dir()
     del history
     assert not folder.exists()
 

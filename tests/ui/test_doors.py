@@ -135,7 +135,7 @@ def ended(client: httpx.Client, session: str, sent: list) -> str:
 
 def sends_values_that_no_component_takes(logged: httpx.Client) -> None:
     anything = ([], ["x"], [1e300], [[[1]]], [{"path": "/etc/passwd"}])
-    names = ("stream", "check", "compare", "open", "choose", "finish", "_keep_opened", "restore", "_cost", "recommend")
+    names = ("stream", "check", "compare", "open", "choose", "finish", "add_opened", "restore", "_cost", "recommend")
     sent = [
         (name, data * logged.inputs[name], {"event_data": {"ids": 7, "lane": [1]}})
         for name in names

@@ -58,7 +58,7 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
         parts["file"] = panels.written()
-    parts["shown"], parts["kept"] = gr.State(), gr.State([])
+    parts["shown"], parts["runs"] = gr.State(), gr.State([])
     parts["message"] = gr.State("")  # of the turn that is being added
     parts["saved"] = gr.Textbox(visible=False)  # the id of the run that the history has kept
     parts["tab"] = gr.Textbox(visible=False)  # the secret name of the browser's tab
@@ -183,14 +183,14 @@ def _wire_runs(
 
     def finish(owner: str, shown: Shown | None, runs: list[Shown], gathered: Any, minutes: float) -> Filled:
         ran = shown if shown and shown.pair else None  # where the run could not start, something else is still shown
-        kept = {**_strip(runs, ran, minutes), "saved": past.keep(owner, ran)}
-        return fill({**events.finish(shown), **kept, **models.after_run(gathered)})
+        history = {**_strip(runs, ran, minutes), "saved": past.keep(owner, ran)}
+        return fill({**events.finish(shown), **history, **models.after_run(gathered)})
 
     idle = of("run", "every", "open", "strip")
     begin, begin_again, begin_rejoining = _begin(parts, settings, sampling, pairs, idle, folds)
     buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
     end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
-    outcome = of(*OUTCOME, "drafter", "kept", "strip", "saved", "pair", "model", *sampling.LINE)
+    outcome = of(*OUTCOME, "drafter", "runs", "strip", "saved", "pair", "model", *sampling.LINE)
     picked = stage.option_select(_drafter_of, None, parts["drafter"], **QUIET)
     written = stage.submit(_message_of, None, parts["message"], **QUIET)
     run, every = handler("stream", stream), handler("stream_every", partial(stream, every=True))
@@ -205,7 +205,7 @@ def _wire_runs(
     ):
         inputs = [*(inputs if isinstance(inputs, list) else [inputs]), parts["tab"]]
         streamed = press(**first, **QUIET).then(then, inputs, of("stage", "shown", "stop"), **waiting, **PRIVATE)
-        given = [owner, shown, parts["kept"], sampling.chosen.input, minutes]
+        given = [owner, shown, parts["runs"], sampling.chosen.input, minutes]
         finished = streamed.then(finish, given, outcome, js=ZONE, **PRIVATE)
         finished.then(None, parts["saved"], buttons, js=end, **PRIVATE)
 
@@ -281,7 +281,7 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
     """Wires Stop, and the events that show another lane or another run. Returns the choice of a lane, and the events
     that fill the controls."""
     fill, of, stage, shown = _by_name(parts)
-    strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]
+    strip, runs, open_ = parts["strip"], parts["runs"], parts["open"]
     drawn = of("stage", "shown", *OUTCOME)
     whole = [*drawn, *controls.inputs(parts)]
 
@@ -305,7 +305,7 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
     page.unload(leave)
     chosen = stage.select(choose, shown, [*drawn, parts["drafter"]], **PRIVATE)
     opened = open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
-    restored = strip.input(restore, [kept, strip], whole, **PRIVATE)
+    restored = strip.input(restore, [runs, strip], whole, **PRIVATE)
     open_.upload(lambda: gr.update(value=None), None, strip, **PRIVATE)
     return chosen, [opened, restored]
 
@@ -347,7 +347,7 @@ def _wire_history(
         drawn["shown"] = replace(drawn["shown"], **link)
         return {**fill(drawn), linked: drawn["shown"].id}
 
-    def _keep_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
+    def add_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
         """Adds the run of the address to the strip, where it was before another room was visited; but neither the
         recorded run nor one that was opened while the page loaded."""
         return fill(_strip(runs, shown, minutes)) if shown and shown.id == linked else gr.skip()
@@ -359,7 +359,7 @@ def _wire_history(
     owner, known = owner_of(loaded.then, past)
     whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
     back = known.then(of_address, owner, [*whole, linked], **PRIVATE)
-    back.success(_keep_opened, [parts["kept"], shown, linked, minutes], of("kept", "strip"), js=ZONE, **PRIVATE)
+    back.success(add_opened, [parts["runs"], shown, linked, minutes], of("runs", "strip"), js=ZONE, **PRIVATE)
     named = back.then(None, None, parts["tab"], js=f"() => {rendered.SCRIPT}.nameOfTab()", **PRIVATE)
     named.then(None, None, None, js=f"() => {rendered.SCRIPT}.lookForRun()", **PRIVATE)
     link = gr.Textbox(visible=False)  # what the address of a shared run asks for
@@ -392,4 +392,4 @@ def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., lis
 def _strip(runs: Sequence[Shown], shown: Shown | None, minutes: float) -> Named:
     """Returns the session's last runs, and the strip that offers them, with the shown one."""
     runs = last_runs.added(runs, shown)
-    return {"kept": runs, "strip": last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}
+    return {"runs": runs, "strip": last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}

@@ -43,8 +43,8 @@ def build(page: gr.Blocks, experiments: Experiments, models: Models) -> None:
     gr.HTML(f"<h1>{QUESTION}</h1><p>{INTRO}</p>", elem_classes="intro")
     made = _lay_out(models)
 
-    def begin_with(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
-        found = _restored(models, asked) if asked else _carried(models, kept)
+    def begin_with(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
+        found = _restored(models, asked) if asked else _carried(models, settings)
         return {name: update for name, update in found.items() if name in made}
 
     def work(values: Mapping[str, Any]) -> tuple[Experiment, str, Mapping[str, Any]]:
@@ -112,12 +112,12 @@ def _lay_out(models: Models) -> dict[str, Component]:
     return made
 
 
-def _carried(models: Models, kept: Mapping[str, Any]) -> Named:
+def _carried(models: Models, settings: Mapping[str, Any]) -> Named:
     """Returns updates from the settings of other rooms and the address."""
-    found = controls.carried(KINDS["suite"], models.pairs, kept)
+    found = controls.carried(KINDS["suite"], models.pairs, settings)
     for name, choices in (("prompts", PROMPTS), ("depth", DEPTHS)):
-        found |= {name: gr.update(value=kept[name])} if kept.get(name) in choices else {}
-    return found | ({"prompt": gr.update(value=str(kept["prompt"]))} if kept.get("prompt") else {})
+        found |= {name: gr.update(value=settings[name])} if settings.get(name) in choices else {}
+    return found | ({"prompt": gr.update(value=str(settings["prompt"]))} if settings.get("prompt") else {})
 
 
 def _restored(models: Models, asked: Mapping[str, Any]) -> Named:

@@ -44,10 +44,10 @@ def build(
         return
     made = controls.lay_out(kind, models)
 
-    def begin_with(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
+    def begin_with(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
         if asked:
             return controls.restored(kind, models.pairs, asked)
-        return controls.carried(kind, models.pairs, kept)
+        return controls.carried(kind, models.pairs, settings)
 
     def work(values: Mapping[str, Any]) -> tuple[Experiment, str, Mapping[str, Any]]:
         return controls.work_of(kind, models.pairs, values)
@@ -82,14 +82,14 @@ def wire(
         work: returns what the controls' values ask for, see `controls.work_of`.
         hint: the text of the empty page.
     """
-    kept, every = gr.JSON(visible=False), list[Any](made.values())
+    settings, every = gr.JSON(visible=False), list[Any](made.values())
 
     def fill(values: dict[str, Any] | None, request: gr.Request) -> Filled:
         name = _of_address(experiments, kinds, request)
         asked = experiments.asked(name) if name else {}
         return filled(made, begin_with({**(values or {}), **dict(request.query_params)}, asked))
 
-    begun = page.load(fill, kept, every, js=f"() => {ROOMS}.settings()", **QUIET)
+    begun = page.load(fill, settings, every, js=f"() => {ROOMS}.settings()", **QUIET)
     begun.then(None, every, None, js=f"(...values) => {ROOMS}.ran(values)", **PRIVATE)
     for control in every:
         control.change(None, every, None, js=f"(...values) => {ROOMS}.changed(values)", **PRIVATE)
