@@ -22,7 +22,7 @@ from playground.errors import PlaygroundError, install_hint
 from playground.models import weight_only
 from playground.models.cpu.int4 import bits_of
 from playground.models.cpu.native.layers import main_kind
-from playground.models.cpu.native.library import BFLOAT16, engine, wide
+from playground.models.cpu.native.library import BFLOAT16, engine, splits_activations, wide
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
 from playground.tensor_header import headers
@@ -133,8 +133,11 @@ def precision(model: PreTrainedModel) -> str:
             return f"int{bits} weights, {dtype}"
         if bits := bits_of(model):
             return f"int{bits} weights, " + (f"int{16 if wide() else 8} activations" if engine() else "bfloat16")
-        stored = "bfloat16" if main_kind(model) == BFLOAT16 else "float16"
-        return f"{stored} weights, {dtype}" if is_packed(model) else dtype
+        if not is_packed(model):
+            return dtype
+        if main_kind(model) != BFLOAT16:
+            return f"float16 weights, {dtype}"
+        return "bfloat16 weights, " + ("2 x bfloat16 activations" if splits_activations() else dtype)
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"
     return f"{config.quant_method.value} weights, {dtype}"

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from playground.models.fetch.files import cache_folder, replacing
@@ -39,7 +40,7 @@ TARGETS: dict[str, tuple[str, dict[str, list[str]]]] = {
     "linux-arm64.so": ("aarch64-linux-gnu.2.17", ARM),
     "macos-arm64.dylib": ("aarch64-macos.11.0", APPLE),
 }
-SECONDS = 120
+SECONDS = 120  # a compiler that takes longer at the first start is given up
 
 
 def file_name(system: str, machine: str) -> str:
@@ -96,16 +97,16 @@ def on_this_machine() -> Path:
         command = [cc, *FLAGS, *tuned, "-DENGINE=engine_plain", "-DONLY_NATIVE", "-shared", "engine.c", "pool.c"]
         try:
             with replacing(kept) as part:
-                _run([*command, "-o", str(part), "-lm", "-lpthread"], {})
+                _run([*command, "-o", str(part), "-lm", "-lpthread"], timeout=SECONDS)
             return kept
         except subprocess.SubprocessError as error:
             refused = getattr(error, "stderr", None) or str(error)
     raise OSError(f"{cc} did not build it: {' '.join(refused.split())[:200]}")
 
 
-def _run(command: list[str], environment: dict[str, str]) -> None:
-    options = {"cwd": FOLDER, "env": os.environ | environment, "capture_output": True, "text": True}
-    subprocess.run(command, check=True, timeout=SECONDS, **options)  # type: ignore[call-overload]
+def _run(command: list[str], environment: Mapping[str, str] | None = None, timeout: float | None = None) -> None:
+    environment = os.environ | (environment or {})
+    subprocess.run(command, check=True, timeout=timeout, cwd=FOLDER, env=environment, capture_output=True, text=True)
 
 
 if __name__ == "__main__":

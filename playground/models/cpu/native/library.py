@@ -25,7 +25,7 @@ import torch
 from playground.models.cpu.native import build
 
 FOLDER = Path(__file__).parent
-TORCH, PLAIN = "torch", "plain C"  # plain C is the reference of the tests: slower than torch
+TORCH, AMX, PLAIN = "torch", "AMX", "plain C"  # plain C is the reference of the tests: slower than torch
 ELF_HEADER = 64
 FOUR, FIVE, EIGHT, FOUR_K, FIVE_K, SIX_K, BFLOAT16, FLOAT16 = range(8)  # kinds of matrices; engine.h has their layouts
 
@@ -149,6 +149,12 @@ def why_torch() -> str:
 def wide() -> bool:
     """True where activations have 16 bits, which is the default; 8 otherwise."""
     return os.environ.get("PLAYGROUND_ACTIVATIONS") != "int8"
+
+
+def splits_activations() -> bool:
+    """True where weights in bfloat16 are multiplied by AMX, with each activation as the sum of two bfloat16."""
+    found = engine()
+    return found is not None and found.name == AMX
 
 
 @cache
