@@ -114,6 +114,9 @@ CONTENT = {
 }
 POLICIES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 CONTENT_POLICY = {"Content-Security-Policy": "; ".join(map(" ".join, CONTENT.items()))}
+# Gradio's scripts and styles have a hash of what they hold in their names. Of a new installation a browser would else
+# ask for each of a hundred again whenever the page is opened.
+ASSETS, KEPT = "/assets/", {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 class RequestFilter:
@@ -135,7 +138,8 @@ class RequestFilter:
             nonlocal begun
             begun = True
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._policies)
+                kept = KEPT if scope["path"].startswith(ASSETS) and message["status"] == 200 else {}
+                MutableHeaders(scope=message).update(self._policies | kept)
             await send(message)
 
         request = Request(scope := self._named(scope), receive)

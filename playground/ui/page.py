@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import gradio as gr
+from gradio.routes import App
 from starlette.middleware import Middleware
 
 from playground.backends.local import LocalBackend
@@ -87,7 +89,11 @@ def build(
         fits.find(default.name)  # downloaded by now
 
     preload = Preload(load)
-    with QuietBlocks(title=rooms.TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+    with (
+        _no_server_yet(),
+        QuietBlocks(title=rooms.TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page,
+    ):
+        page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
         page.told, page.linked = access.told, partial(visible.linked, "")
         model = _head(problems or [], access)
         parts = tab.lay_out(pairs, default, examples, fits, access) | {"model": model}
@@ -111,9 +117,20 @@ def build(
         past.build_records(page, access)
         _begin(page, rooms.DOCS, access)
         rooms.build(page)
-    page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = POLL_S
     return page
+
+
+@contextmanager
+def _no_server_yet() -> Iterator[None]:
+    """Leaves the server to `launch`. Gradio would make a whole one, each in up to half a second, when a page begins,
+    when its queue is set and when it ends."""
+    made = App.create_app
+    setattr(App, "create_app", staticmethod(lambda blocks, **more: None))  # noqa: B010  # a method, to mypy
+    try:
+        yield
+    finally:
+        setattr(App, "create_app", staticmethod(made))  # noqa: B010
 
 
 def _head(problems: Sequence[str], access: Access) -> gr.HTML:

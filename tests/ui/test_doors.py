@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -97,6 +98,12 @@ def test_every_answer_tells_browsers_to_load_nothing_from_elsewhere(client, path
     assert said["x-content-type-options"] == "nosniff" and said["referrer-policy"] == "same-origin"
     assert "default-src 'self'" in said["content-security-policy"], "tests/browser fails where the page breaks it"
     assert "frame-ancestors" not in said["content-security-policy"] and "x-frame-options" not in said
+
+
+def test_browsers_keep_the_scripts_that_are_named_by_what_they_hold(client):
+    script = re.search(r'src="\./(assets/[^"]+)"', client.get("/").text)[1]
+    kept = {path: client.get(path).headers.get("cache-control", "") for path in (script, "/", "/assets/none.js")}
+    assert ["immutable" in it for it in kept.values()] == [True, False, False], kept
 
 
 def test_malformed_requests_and_values_leave_no_traceback(capfd):
