@@ -23,6 +23,7 @@ from playground.results.experiments import (
     Scored,
     SweepResult,
     TrafficResult,
+    depths_of,
     rates_of,
 )
 from playground.results.suite import (

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from playground.lane import Axis, Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, Logprobs, NearTie, differs
 from playground.metrics import load as under_load
-from playground.metrics.depth import DepthFigures
+from playground.metrics.depth import EDGES, DepthFigures, by_depth
 from playground.metrics.drafts import Counts, clearly_better
-from playground.results.suite import Failure, Interval, SuiteResult, Summary
-from playground.trace import Environment
+from playground.results.suite import STANDARD, Failure, Interval, SuiteResult, Summary
+from playground.trace import Environment, Trace
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,15 @@ class LaneDepths:
 
     lane: str
     figures: tuple[DepthFigures, ...]
+
+
+def depths_of(suite: SuiteResult, edges: Sequence[int] = EDGES) -> tuple[LaneDepths, ...]:
+    """Return the figures of the baseline and of each lane by the depth of the context, from the traces. `edges`: see
+    `metrics.by_depth`."""
+    of: dict[str, list[Trace]] = {row.lane: [] for row in suite.rows}
+    for trace in suite.traces:
+        of[label(trace.lane) if trace.lane in suite.lanes else STANDARD].append(trace)
+    return tuple(LaneDepths(name, tuple(by_depth(traces, edges))) for name, traces in of.items())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from playground import ROOT, metrics, results, theory
+from playground import ROOT, results, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
@@ -38,9 +38,8 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, synthetic, together
-from playground.results import STANDARD, LaneDepths, Point, Predicted, SuiteResult, SweepResult, rates_of
+from playground.results import STANDARD, Point, Predicted, SuiteResult, SweepResult, rates_of
 from playground.settings import DRAFTING, PRESET, SETTINGS, SWEPT
-from playground.trace import Trace
 
 DEFAULTS: dict[str, tuple[float, ...]] = {
     **SWEPT,
@@ -163,17 +162,8 @@ def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
 def sweep_result(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> SweepResult:
     """Groups the suite of a sweep by the values. `lanes`: those of `lanes_of`."""
     if axis == "depth":
-        return SweepResult(axis, (), result, _by_depth(values, result))
+        return SweepResult(axis, (), result, results.depths_of(result, (0, *map(int, values))))
     return SweepResult(axis, tuple(_points(axis, values, lanes, result)), result)
-
-
-def _by_depth(ends: Sequence[float], result: SuiteResult) -> tuple[LaneDepths, ...]:
-    """Groups the rounds of a long conversation by depth, of the baseline and of the lane. `ends`: of the spans."""
-    of: dict[str, list[Trace]] = {STANDARD: [], **{label(lane): [] for lane in result.lanes}}
-    for trace in result.traces:
-        of[label(trace.lane) if trace.lane in result.lanes else STANDARD].append(trace)
-    edges = (0, *map(int, ends))
-    return tuple(LaneDepths(name, tuple(metrics.by_depth(traces, edges))) for name, traces in of.items())
 
 
 def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> Iterator[Point]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from playground import metrics, results
+from playground import results
 from playground.backends.base import Backend
 from playground.conversation import Message, messages_of, read_tools, unwrapped
 from playground.errors import PlaygroundError, check
@@ -36,9 +36,8 @@ from playground.experiments.kinds.options import (
 from playground.experiments.questions import OnError, Question, spread
 from playground.lane import Lane, Request, label, together
 from playground.metrics.drafts import Counts, add_counts
-from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
+from playground.results import STANDARD, Estimated, SuiteResult, TrafficResult
 from playground.settings import PRESET
-from playground.trace import Trace
 
 FORMS = (
     "A log is JSON or JSON lines: entries with `messages` as OpenAI's chat completions have them, or with "
@@ -255,10 +254,6 @@ def traffic_result(
     """Returns the result of a log: its suite by depth, the verdict, and the estimates by the lanes' labels."""
     names = list(dict.fromkeys(row.lane for row in decoded.rows))
     best = next(it for it in results.rank(decoded.rows) if it.lane != STANDARD)
-    in_lane: dict[str, list[Trace]] = {name: [] for name in names}
-    for trace in decoded.traces:
-        in_lane[label(trace.lane) if trace.lane in decoded.lanes else STANDARD].append(trace)
-    depths = [LaneDepths(name, tuple(metrics.by_depth(traces))) for name, traces in in_lane.items()]
     estimates = [
         Estimated(name, it, it.tokens_per_pass, decoded.of(name).mean_accepted_length if name in names else None)
         for name, it in counts.items()
@@ -270,7 +265,7 @@ def traffic_result(
         best=best.lane,
         speedup=best.speedup,
         interval=best.interval,
-        depths=tuple(depths),
+        depths=results.depths_of(decoded),
         estimates=tuple(estimates),
         skipped=tuple(skipped if texts else (sentence.partition(": ")[0] for sentence in skipped)),
     )
