@@ -42,10 +42,8 @@ def run(
     enough: Callable[[Collection[QuestionResult]], bool] = lambda done: False,
     called: Callable[[int, int], str] = lambda number, total: f"Prompt {number + 1} of {total}",
 ) -> SuiteResult | None:
-    """Runs the questions through all lanes. Once it is stopped it ends within one round and returns the result of the
-    finished questions; None if none finished.
-
-    A question that cannot be run becomes a Failure, and the suite continues.
+    """Runs the questions through all lanes. One that cannot be run becomes a Failure, and the suite continues. Once it
+    is stopped it ends within one round and returns the result of the finished questions; None if none finished.
 
     Args:
         lanes: those compared with the baseline, with distinct labels.
@@ -64,15 +62,14 @@ def run(
     """
     in_turn, names = {STANDARD: baseline} | {label(lane): lane for lane in lanes}, names_of(lanes)
     check(len(in_turn) == 1 + len(lanes), "Two lanes of the suite have the same settings. Leave one of them out.")
-
     try:
         _load(in_turn, backends, watch, skip)
         watch.progress(Progress("Warming up"))
     except Stopped:
         return None
     _warm_up(in_turn, questions, backends, watch)
-    beside = tuple(lane for name, lane in in_turn.items() if name != STANDARD)
-    header = Header(baseline, beside, tuple(questions), runs, seed, _environment(baseline, beside, backends))
+    compared = tuple(lane for name, lane in in_turn.items() if name != STANDARD)
+    header = Header(baseline, compared, tuple(questions), runs, seed, _environment(baseline, compared, backends))
     journal = Journal(Path(record)) if record else None
     done = {result.question: result for result in journal.begin(header)} if journal else {}
     left = [number for number in range(len(questions)) if number not in done]

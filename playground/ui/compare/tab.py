@@ -139,6 +139,7 @@ def wire(
     selections = [stage.select, parts["open"].upload, parts["strip"].input]
     folds = why.wire(parts["shown"], pairs, selections, parts["every"], parts["details"])
     owner, minutes, linked = _wire_history(page, parts, events, past, pairs, default)
+    _wire_sharing(parts, events, past, owner)
     _wire_runs(parts, events, past, pairs, waiting, models, folds, owner, minutes)
     chosen, opened = _wire_selection(page, parts, events)
     fills = [*opened, linked]
@@ -362,6 +363,12 @@ def _wire_history(
     back.success(add_opened, [parts["runs"], shown, linked, minutes], of("runs", "strip"), js=ZONE, **PRIVATE)
     named = back.then(None, None, parts["tab"], js=f"() => {rendered.SCRIPT}.nameOfTab()", **PRIVATE)
     named.then(None, None, None, js=f"() => {rendered.SCRIPT}.lookForRun()", **PRIVATE)
+    return owner, minutes, back
+
+
+def _wire_sharing(parts: Parts, events: Handlers, past: VisibleHistory, owner: gr.State) -> None:
+    """Wires the files that are saved, and the link to the run that is shown."""
+    fill, _, _, shown = _by_name(parts)
     link = gr.Textbox(visible=False)  # what the address of a shared run asks for
 
     def share_run(owner: str, shown: Shown | None) -> str:
@@ -380,7 +387,6 @@ def _wire_history(
         download(press, save, [shown, address], parts["file"], js=ask, concurrency_limit=1)
     copied = f"(query) => {rendered.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
-    return owner, minutes, back
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:
