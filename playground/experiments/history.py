@@ -212,13 +212,13 @@ class History:
         with self._database() as database:
             _upgrade(database)
 
-    def add(self, kind: str, title: str, work: Any, owner: str = "", asked: Mapping[str, Any] | None = None) -> str:
-        """Adds an experiment that runs in this process, and returns its id. `work` and `asked`, the values of its
+    def add(self, kind: str, title: str, work: Any, owner: str = "", values: Mapping[str, Any] | None = None) -> str:
+        """Adds an experiment that runs in this process, and returns its id. `work` and `values`, those of its
         controls, are plain data; the methods of these names return them."""
         name, now = new_id(), time.time()
         title = self._distinct(title, owner)
         with self._database() as database:
-            self._asked(name).write_text(json.dumps(asked or {}), encoding="utf-8")
+            self._values(name).write_text(json.dumps(values or {}), encoding="utf-8")
             database.execute(
                 f"INSERT INTO experiments ({LISTED}, work) VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?)",
                 (name, owner, kind, title, now, now, self._locks.name, json.dumps(work)),
@@ -288,11 +288,11 @@ class History:
         """Returns the result as plain data; None if there is none (yet). Raises the errors of `entry`."""
         return self._json("result", name, owner)
 
-    def asked(self, name: str, owner: str = "") -> dict[str, Any]:
+    def started_with(self, name: str, owner: str = "") -> dict[str, Any]:
         """Returns the controls' values that it was started with; none if it was not started on the page. Raises the
         errors of `entry`."""
         self.entry(name, owner)
-        path = self._asked(name)
+        path = self._values(name)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def record(self, name: str) -> Path:
@@ -400,7 +400,7 @@ class History:
         numbered = (f"{title} ({n})" for n in itertools.count(2))
         return title if title not in taken else next(each for each in numbered if each not in taken)
 
-    def _asked(self, name: str) -> Path:
+    def _values(self, name: str) -> Path:
         return self._folder / "records" / f"{name}.asked.json"
 
     def _unlink(self, gone: list[tuple[str]]) -> None:

@@ -150,15 +150,15 @@ class Session:
         for each in following:
             each.begin()
 
-    def start(self, work: Experiment, title: str, asked: Mapping[str, Any] | None = None) -> str:
-        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `asked`:
+    def start(self, work: Experiment, title: str, values: Mapping[str, Any] | None = None) -> str:
+        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `values`:
         see `History.add`. If it leaves out all texts, only the result is stored."""
         kind = next(name for name, kind in KINDS.items() if type(work) is kind.experiment)
         if isinstance(work, Traffic) and not work.texts:
             name = self.history.add(kind, title, None)
             self._begin(name, work)
         else:
-            name = self.history.add(kind, title, _data(work), asked=asked)
+            name = self.history.add(kind, title, _data(work), values=values)
             self._begin(name, _on_record(work, self.history, name))
         return name
 

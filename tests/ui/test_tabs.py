@@ -167,7 +167,7 @@ def test_the_doctor_takes_files_of_ones_own(tmp_path):
 def test_the_controls_of_an_experiment_come_back_as_they_were(kind, changes):
     found, work = experiments(), asked_for(kind, **changes)
     name = found.session.start(*work)
-    asked = found.asked(name)
+    asked = found.started_with(name)
     again = controls.restored(KINDS[kind], fakes.PAIRS, asked)
     values = {control: update["value"] for control, update in again.items()}
     assert values.items() >= changes.items() and values["pair"] == "fake"

@@ -104,8 +104,9 @@ class OfPrompts:
         def lanes(self) -> Sequence[Lane]: ...
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Result | None:
-        """Runs the experiment; returns None, or raises Stopped, if it was stopped before there was a result."""
-        raise NotImplementedError
+        """Runs the experiment, by default as a suite; returns None, or raises Stopped, if it was stopped before there
+        was a result."""
+        return self.run_suite(baseline, backends, watch)
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         baseline = self.baseline

@@ -43,13 +43,13 @@ def build(page: gr.Blocks, experiments: Experiments, models: Models) -> None:
     gr.HTML(f"<h1>{QUESTION}</h1><p>{INTRO}</p>", elem_classes="intro")
     made = _lay_out(models)
 
-    def begin_with(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
-        found = _restored(models, asked) if asked else _carried(models, settings)
+    def begin_with(settings: Mapping[str, Any], earlier: Mapping[str, Any]) -> Named:
+        found = _restored(models, earlier) if earlier else _carried(models, settings)
         return {name: update for name, update in found.items() if name in made}
 
     def work(values: Mapping[str, Any]) -> tuple[Experiment, str, Mapping[str, Any]]:
-        kind, asked = chosen_kind(values)
-        return controls.work_of(kind, models.pairs, asked)
+        kind, options = chosen_kind(values)
+        return controls.work_of(kind, models.pairs, options)
 
     kinds = [kind.name for kind in KINDS.values() if kind.shared == BEST_PAGE]
     tab.wire(page, experiments, made, kinds, begin_with, work, HINT)
@@ -61,22 +61,22 @@ def chosen_kind(values: Mapping[str, Any]) -> tuple[Kind, dict[str, Any]]:
     Raises:
         PlaygroundError: the prompt is empty.
     """
-    asked = {name: values[name] for name in ("pair", *ADVANCED)}
+    options = {name: values[name] for name in ("pair", *ADVANCED)}
     prompts, sure = values["prompts"], values["depth"] == "sure"
     if prompts == "logs":
-        del asked["per_category"]
-        return KINDS["traffic"], {**asked, "log": "", "file": values["log"], "sample": 0 if sure else TURNS}
+        del options["per_category"]
+        return KINDS["traffic"], {**options, "log": "", "file": values["log"], "sample": 0 if sure else TURNS}
     match prompts:
         case "this":
             check(bool(values["prompt"].strip()), "Type a prompt, or choose other prompts.")
-            asked["prompts"] = [values["prompt"]]
+            options["prompts"] = [values["prompt"]]
         case "file":
-            asked |= {"suite": OWN_FILE, "file": values["file"]}
+            options |= {"suite": OWN_FILE, "file": values["file"]}
         case _:
-            asked["suite"] = values["suite"]
+            options["suite"] = values["suite"]
     if sure:
-        return KINDS["recommend"], asked
-    return KINDS["suite"], {**asked, "runs": RUNS_OF_ONE if prompts == "this" else RUNS}
+        return KINDS["recommend"], options
+    return KINDS["suite"], {**options, "runs": RUNS_OF_ONE if prompts == "this" else RUNS}
 
 
 def _lay_out(models: Models) -> dict[str, Component]:
@@ -120,14 +120,14 @@ def _carried(models: Models, settings: Mapping[str, Any]) -> Named:
     return found | ({"prompt": gr.update(value=str(settings["prompt"]))} if settings.get("prompt") else {})
 
 
-def _restored(models: Models, asked: Mapping[str, Any]) -> Named:
+def _restored(models: Models, values: Mapping[str, Any]) -> Named:
     """Returns updates to the values that started an experiment here, or in the terminal. A file has to be chosen
     again."""
-    logs = "log" in asked
-    kind = "traffic" if logs else "suite" if "runs" in asked else "recommend"
-    given = asked.get("prompts") or ()
-    prompts = "logs" if logs else "this" if given else "examples" if asked.get("suite") in suites() else "file"
-    sure = not asked.get("sample") if logs else kind == "recommend"
-    found = {name: it for name, it in controls.restored(KINDS[kind], models.pairs, asked).items() if name != "log"}
+    logs = "log" in values
+    kind = "traffic" if logs else "suite" if "runs" in values else "recommend"
+    given = values.get("prompts") or ()
+    prompts = "logs" if logs else "this" if given else "examples" if values.get("suite") in suites() else "file"
+    sure = not values.get("sample") if logs else kind == "recommend"
+    found = {name: it for name, it in controls.restored(KINDS[kind], models.pairs, values).items() if name != "log"}
     found |= {"prompts": gr.update(value=prompts), "depth": gr.update(value="sure" if sure else "quick")}
     return found | ({"prompt": gr.update(value=given[0])} if given else {})

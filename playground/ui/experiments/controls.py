@@ -87,16 +87,16 @@ def work_of(
     return *kind.work(options, decoders), values
 
 
-def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> Named:
+def restored(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> Named:
     """Returns updates of the controls to the values with which an experiment was started, on the page or in the
     terminal. A file of the user's own has to be chosen again."""
     options, updates = options_of(kind.options, "page"), Named()
-    pair = pairs.get(str(asked.get("pair"))) if kind.pair else None
+    pair = pairs.get(str(values.get("pair"))) if kind.pair else None
     if pair:
         updates["pair"] = gr.update(value=pair.name)
-    for name in options.keys() & asked.keys():
+    for name in options.keys() & values.keys():
         option = options[name]
-        value = option.default if asked[name] is None else asked[name]  # None: left out in the terminal
+        value = option.default if values[name] is None else values[name]  # None: left out in the terminal
         if SPECIAL.get(name) is _drafter and pair:
             shown = _drafters_of(pair, option)
             updates[name] = gr.update(**{**shown, "value": value or shown["value"]})

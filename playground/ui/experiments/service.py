@@ -80,11 +80,11 @@ class Experiments:
         entries = [] if self._access.public else self.entries()
         return next((it.id for it in entries if it.kind == kind and it.status == "running"), "")
 
-    def asked(self, name: str) -> dict[str, Any]:
+    def started_with(self, name: str) -> dict[str, Any]:
         """Returns the controls' values that an experiment was started with; none for visitors or an unknown
         experiment."""
         with suppress(PlaygroundError):
-            return self.session.history.asked(name)
+            return self.session.history.started_with(name)
         return {}
 
     def view(self, name: str) -> View:

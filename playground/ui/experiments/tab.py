@@ -44,9 +44,9 @@ def build(
         return
     made = controls.lay_out(kind, models)
 
-    def begin_with(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> Named:
-        if asked:
-            return controls.restored(kind, models.pairs, asked)
+    def begin_with(settings: Mapping[str, Any], earlier: Mapping[str, Any]) -> Named:
+        if earlier:
+            return controls.restored(kind, models.pairs, earlier)
         return controls.carried(kind, models.pairs, settings)
 
     def work(values: Mapping[str, Any]) -> tuple[Experiment, str, Mapping[str, Any]]:
@@ -86,8 +86,8 @@ def wire(
 
     def fill(values: dict[str, Any] | None, request: gr.Request) -> Filled:
         name = _of_address(experiments, kinds, request)
-        asked = experiments.asked(name) if name else {}
-        return filled(made, begin_with({**(values or {}), **dict(request.query_params)}, asked))
+        earlier = experiments.started_with(name) if name else {}
+        return filled(made, begin_with({**(values or {}), **dict(request.query_params)}, earlier))
 
     begun = page.load(fill, settings, every, js=f"() => {ROOMS}.settings()", **QUIET)
     begun.then(None, every, None, js=f"(...values) => {ROOMS}.ran(values)", **PRIVATE)
