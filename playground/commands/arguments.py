@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,7 @@ def count(text: str, least: int = 0) -> int:
     return int(text)
 
 
-def positive(text: str) -> int:
-    """Reads a whole number of at least 1."""
-    return count(text, least=1)
+positive = partial(count, least=1)
 
 
 def positive_number(text: str) -> float:

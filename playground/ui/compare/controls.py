@@ -191,13 +191,8 @@ def inputs(controls: Controls) -> list[Component]:
     return [controls[name] for name in SETTINGS]
 
 
-def server_inputs(controls: Controls) -> list[Component]:
-    """Returns the components of `Servers` in the order in which `typed` takes them, after those of `inputs`."""
-    return [controls[name] for name in SERVERS]
-
-
 def typed(values: Sequence[Any]) -> tuple[CompareOptions, Servers]:
-    """Reads the values of `inputs` and `server_inputs`: the options of a comparison, and its servers."""
+    """Reads the values of `inputs` and then those of SERVERS: the options of a comparison, and its servers."""
     server, baseline, model = (str(value or "").strip() for value in values[len(SETTINGS) :])
     return CompareOptions(dict(zip(SETTINGS, values, strict=False))), Servers(server, baseline, model)
 
@@ -250,7 +245,8 @@ def control(name: str, value: Any = None, most: float = float("inf")) -> Compone
         choices = [(label, choice) for choice, label in setting.choices.items()]
         return gr.Dropdown(choices, value=value, elem_id=name, **words(name))
     if setting.slider:
-        return slider(name, value, most)
+        low, high, step = setting.slider
+        return gr.Slider(low, min(high, most), value, step=step, buttons=[], **words(name))
     if isinstance(setting.default, bool):
         return gr.Checkbox(value, **words(name))
     if isinstance(setting.default, str):
@@ -269,15 +265,6 @@ def _of_text(name: str) -> dict[str, Any]:
         "info": f"{SETTINGS[name].help}; a file can be dropped here",
         "elem_classes": "takes-files",
     }
-
-
-def slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
-    """Returns a slider that starts at the value, or at the setting's default, and ends at `most`."""
-    setting = SETTINGS[name]
-    assert setting.slider, "a setting with a slider"
-    low, high, step = setting.slider
-    start = setting.default if value is None else value
-    return gr.Slider(low, min(high, most), start, step=step, buttons=[], **words(name))
 
 
 def pictured(drafter: str) -> dict[str, Any]:

@@ -172,8 +172,7 @@ def _wire_runs(
         minutes: what the browser's clock is ahead of UTC; ZONE fills it.
     """
     fill, of, stage, shown = _by_name(parts)
-    settings, sampling = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)]), models.sampling
-
+    settings, sampling = Gathered([*controls.inputs(parts), *of(*controls.SERVERS)]), models.sampling
     handler = partial(_streaming, events, fill)
 
     def stream(session: str, values: Any, **how: Any) -> Updates:
