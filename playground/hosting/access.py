@@ -22,7 +22,8 @@ from playground.lane import Request
 from playground.presets import HUB
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*", re.ASCII)
-PATH = re.compile(r"(?<![\w/:.])(?:~|[A-Za-z]:)?(?:[\\/][\w.+@-]+)+")
+# A backslash alone begins an escape, such as one in a stop string, and </ a closing tag.
+PATH = re.compile(r"(?<![\w/:.<])(?:(?:~|[A-Za-z]:)?/|(?:~|[A-Za-z]:)\\|\\\\(?=\w))[\w.+@-]+(?:[\\/][\w.+@-]+)*")
 SLASH = re.compile(r"[\\/]")
 HOST = re.compile(
     r"(\[[\da-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII | re.IGNORECASE
