@@ -243,6 +243,13 @@ def test_drafters_lists_every_way_with_the_presets_that_have_it(capsys):
     assert rows["assistant"]["presets"] == [n for n, pair in load_pairs()[0].items() if "assistant" in pair.drafters]
 
 
+@pytest.mark.parametrize("listing", ["pairs", "drafters"])
+def test_listings_fit_the_terminal(listing, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    main([listing])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_output_that_nobody_reads_to_its_end_is_no_error():
     listing = subprocess.Popen(
         [sys.executable, "-m", "playground", "drafters"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

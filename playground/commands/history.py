@@ -7,7 +7,9 @@ import argparse
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -336,12 +338,8 @@ def _pairs(options: argparse.Namespace) -> None:
     width = max(map(len, pairs), default=0)
     for pair in pairs.values():
         fit = fits(pair, device)
-        print(f"{pair.name:<{width}}  {fit.label}")
-        print(f"{'':<{width}}  {pair.title}; drafters: {', '.join(pair.drafters)}")
-        if not fit.runs:
-            print(f"{'':<{width}}  {fit.sentence}")
-        if pair.note:
-            print(f"{'':<{width}}  {pair.note}")
+        about = f"{pair.title}; drafters: {', '.join(pair.drafters)}"
+        _listed(pair.name, width, fit.label, about, "" if fit.runs else fit.sentence, pair.note)
     for problem in problems:
         print(f"playground: {problem}", file=sys.stderr)
 
@@ -369,5 +367,15 @@ def _drafters(options: argparse.Namespace) -> None:
         return
     width = max(map(len, METHODS))
     for row in rows:
-        print(f"{row['name']:<{width}}  {row['label']}; exact; needs {row['needs']}")
-        print(f"{'':<{width}}  {row['paper']}; in {', '.join(row['presets']) or 'no preset'}")
+        presets = "all presets" if len(row["presets"]) == len(pairs) else ", ".join(row["presets"]) or "no preset"
+        about = f"{row['label']}; exact; needs {row['needs']}"
+        _listed(row["name"], width, about, f"{row['paper']}; in {presets}")
+
+
+def _listed(name: str, width: int, *lines: str) -> None:
+    """Print lines beside a name, cut to the width of the terminal if there is one; "" is left out."""
+    before, columns = f"{name:<{width}}  ", shutil.get_terminal_size((sys.maxsize, 0)).columns
+    for line in filter(None, lines):
+        ahead = " " * len(before)
+        print(textwrap.fill(line, columns, initial_indent=before, subsequent_indent=ahead, break_on_hyphens=False))
+        before = ahead
