@@ -128,7 +128,7 @@ ALL = (
     DraftingMethod(
         "ngram",
         label="Prompt lookup",
-        does="what followed the same words before",
+        does="copies what followed the same words",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
         builder=f"{DRAFTERS}.lookup:build",
@@ -136,7 +136,7 @@ ALL = (
     DraftingMethod(
         "suffix",
         label="Suffix lookup",
-        does="what followed the longest repeat",
+        does="copies what followed the longest repeat",
         needs="nothing",
         paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
         builder=f"{DRAFTERS}.lookup:build_suffix",

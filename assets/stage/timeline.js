@@ -165,19 +165,26 @@ export class Timeline {
   /** @param {Band} band @param {number} index */
   #tellCaption(band, index) {
     const name = this.#names[index];
-    const text = this.#captionOf(band);
+    const text = this.#captionOf(band, band === this.#last());
     if (band.caption.textContent === name + text) return;
     band.caption.replaceChildren(svg("tspan", {}, name), text);
   }
 
-  /** @param {Band} band */
-  #captionOf({ all, rounds }) {
+  /** The lane that ends last: no flag stands in its line. */
+  #last() {
+    const [base, ...others] = this.#bands;
+    return this.#view.running ? base : others.reduce((last, band) => (band.end > last.end ? band : last), base);
+  }
+
+  /** @param {Band} band @param {boolean} explains whether its line says what a block is */
+  #captionOf({ all, rounds }, explains) {
     if (!all.length) return "";
     const { cut, width } = this.#view;
     const done = rounds.all.slice(0, this.#time === Infinity ? all.length : rounds.until(this.#time));
     const tokens = tokensOf(done);
     const facts = [this.#view.running ? count(tokens, "token") : `${tokens} of ${tokensOf(all)}`];
     if (cut && width > 520) facts.push(`prefill ${inMs(all[0].times.end)}, cut short`);
+    if (explains) facts.push("width: time, height: tokens");
     return `  ${facts.join(" · ")}`;
   }
 

@@ -2,7 +2,7 @@
 
 A request reaches Gradio if a page or a program may send it, from a session that Gradio's clients could have made. All
 others are answered here, before Gradio stores anything of them or writes a traceback. Every answer gets the headers
-that limit what browsers load.
+that limit what browsers load; files of Gradio's page may be kept by them, since their names change with their content.
 """
 
 from __future__ import annotations

@@ -155,9 +155,10 @@ def findings(sentences: Sequence[str]) -> str:
     return f'<ul class="findings">{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>'
 
 
-def tables(shown: Sequence[Table]) -> str:
-    """Returns tables as HTML. The first one is open, the others are folded."""
-    return "".join(folded(each.caption, each.html(), opened=not i) for i, each in enumerate(shown))
+def tables(shown: Sequence[Table], *, drawn: bool = False) -> str:
+    """Returns tables as HTML. The first one is open, the others are folded; `drawn`: a chart shows what it says, so
+    that it is folded too."""
+    return "".join(folded(each.caption, each.html(), opened=not (i or drawn)) for i, each in enumerate(shown))
 
 
 def history(entries: Sequence[Entry], *, searched: bool) -> str:

@@ -205,7 +205,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
     after = [shown, listed, gone, undo]
     delete_all.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
-    listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
+    listed.select(choose, None, [chosen, compare, *saves, delete], trigger_mode="always_last", **PRIVATE)
     compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
     delete.click(delete_chosen, [*query, chosen], after, **PRIVATE)
     undo.click(bring_back, [*query, gone], after, **PRIVATE)

@@ -81,13 +81,13 @@ def common(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Iterator[tuple[Any, An
 
 def speedup_table(names: tuple[str, ...], a: Speedups, b: Speedups) -> Table:
     """Return a table of the speed-ups that both have. `names`: the names of the parts of a key."""
-    rows = tuple((*key, *_speedups(*x, *y)) for key, x, y in common(a, b))
+    rows = tuple((*key, *speedups(*x, *y)) for key, x, y in common(a, b))
     return Table("Speed-up", (*names, *HEAD), rows, numbers=len(HEAD))
 
 
-def _speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -> tuple[str, str, str]:
-    """Return the cells under `HEAD`. Intervals that overlap show no difference."""
-    change = number(b / a)
+def speedups(a: float | None, of_a: Interval | None, b: float | None, of_b: Interval | None) -> tuple[str, str, str]:
+    """Return the cells of two speed-ups under `HEAD`. Intervals that overlap show no difference."""
+    change = number(b / a if a and b else None)
     if of_a and of_b and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:
         change += f", {NO_DIFFERENCE}"
     return ratio(a, of_a), ratio(b, of_b), change

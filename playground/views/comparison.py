@@ -40,24 +40,29 @@ def _(result: Comparison) -> Report:
 @compared.settings.register
 def _(result: Comparison) -> dict[str, Any]:
     base = result.standard
-    more = {"prompts": (base.request.asked,), "target": base.lane.target}
+    drafting = "; ".join(f"{it.lane.name}, {it.lane.lookahead} ahead" for it in result.others)
+    more = {"prompts": (base.request.asked,), "target": base.lane.target, "drafting": drafting}
     return compared.settings_of(base.request, base.environment, **more)
 
 
 @compared.figures.register
 def _(a: Comparison, b: Comparison) -> Table:
-    """Compare each lane that both have, and the drafting lanes if each comparison has only one."""
+    """Compare each lane that both have, and the drafting lanes, under one name, if each comparison has only one."""
     first, second = ({trace.lane.name: trace for trace in metrics.shown(result).others} for result in (a, b))
     pairs = [(x, y) for _, x, y in compared.common(first, second)]
     if len(a.others) == len(b.others) == 1:
         pairs = [*zip(first.values(), second.values(), strict=True)]
     rows = []
     for x, y in [(metrics.shown(a).standard, metrics.shown(b).standard), *pairs]:
-        lane = "; ".join(dict.fromkeys((x.lane.name, y.lane.name)))
-        for (figure, one, digits), (_, other, _) in zip(_measured(x, a), _measured(y, b), strict=True):
-            if one is not None or other is not None:
-                change = number(other / one if one and other else None)
-                rows.append((f"{lane}: {figure}", number(one, digits), number(other, digits), change))
+        lane = x.lane.name if x.lane.name == y.lane.name else "Speculative"
+        if x.lane.name != a.baseline and y.lane.name != b.baseline:
+            one, other = metrics.measured(a, x.lane.name), metrics.measured(b, y.lane.name)
+            cells = compared.speedups(one.speedup, one.interval, other.speedup, other.interval)
+            rows.append((f"{lane}: speed-up", *cells))
+        for (figure, before, digits), (_, after, _) in zip(_measured(x, a), _measured(y, b), strict=True):
+            if before is not None or after is not None:
+                change = number(after / before if before and after else None)
+                rows.append((f"{lane}: {figure}", number(before, digits), number(after, digits), change))
     return Table("Figures", ("figure", *compared.HEAD), tuple(rows), numbers=3)
 
 
@@ -65,9 +70,8 @@ def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | N
     """Return name, value and digits of each figure."""
     found, plain = metrics.measure(trace), trace.lane.name == comparison.baseline
     return [
-        ("speed-up", None if plain else metrics.measured(comparison, trace.lane.name).speedup, 2),
         ("tokens/s", found.tokens_per_s, 1),
-        ("TTFT in ms", None if found.ttft_s is None else 1000 * found.ttft_s, 0),
+        ("first token in ms", None if found.ttft_s is None else 1000 * found.ttft_s, 0),
         ("tokens per check", None if plain else found.mean_accepted_length, 2),
     ]
 

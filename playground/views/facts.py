@@ -44,7 +44,7 @@ class Figure:
 def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     """Return the line of figures above a lane; those about drafts only if the lane drafts."""
     line = [
-        Figure("TTFT", *_time(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
+        Figure("First token", *_time(m.ttft_s), "TTFT, time to first token: prompt handed over to first round done"),
         Figure("Speed", number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
         Figure("Tokens", _count(m.tokens), "", "new tokens in the output"),
         Figure("Total", number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
@@ -304,11 +304,21 @@ def stopped(found: Measured) -> str:
 
 
 def environment_line(environment: Environment) -> str:
-    """Return device, precision and an unusual way of running passes, short enough for a status line."""
+    """Return device, the format of the weights and an unusual way of running passes, short enough for a status line."""
     threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
     runner = (environment.runner or "eager").partition(":")[0]  # the reason is for the details
-    known = [environment.device_name, environment.dtype, threads, "" if runner == "eager" else runner]
+    runner = "" if runner == "eager" else runner.replace("native", "own CPU kernels")
+    known = [environment.device_name, (environment.dtype or "").partition(",")[0], threads, runner]
     return " · ".join(filter(None, known)) or "unknown device"
+
+
+def precision(environment: Environment) -> str:
+    """Return the formats of weights and of what is computed with them. Products by AMX keep 16 of float32's 24 bits of
+    an activation; the first traces of these call it float32."""
+    weights, _, computed = (environment.dtype or UNKNOWN).partition(" weights, ")
+    if weights == "bfloat16" and "AMX" in (environment.runner or ""):
+        return "bfloat16 weights; activations as sums of two bfloat16, with 16 bits of precision; added up in float32"
+    return f"{weights} weights, computed with {computed}" if computed else weights
 
 
 def run_at(environment: Environment) -> str:

@@ -20,7 +20,7 @@ FEW = "too few prompts and runs for ranges, so none is called best"
 BEST, TIED, FASTER, SLOWER = "best", "tie", "faster", "slower"
 SHOWN = 3  # lanes that tie which a sentence names
 FIGURES: Mapping[str, Callable[[Row | Summary], str]] = {  # the columns of every table of a suite, in their order
-    "TTFT": lambda it: milliseconds(it.ttft_s),
+    "first token": lambda it: milliseconds(it.ttft_s),
     "total": lambda it: seconds(it.total_s),
     "tokens/s": lambda it: number(it.tokens_per_s, 1),
     "P50 between tokens": lambda it: milliseconds(it.p50_s),
@@ -57,7 +57,7 @@ def table(result: SuiteResult) -> Table:
             )
         )
     prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
-    return Table(f"Which drafter? Over {prompts}", HEAD, tuple(rows), numbers=6, words=("runs in",))
+    return Table(f"All figures of each drafter, over {prompts}", HEAD, tuple(rows), numbers=6, words=("runs in",))
 
 
 def runs_in(lanes: Iterable[Lane]) -> dict[str, str]:

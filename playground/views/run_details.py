@@ -153,6 +153,7 @@ def details(found: Measured) -> list[tuple[str, str]]:
         *([("Template arguments", request.template)] if request.template else []),
         ("Lanes", "ran by turns, a round each time" if second.schedule == "by turns" else "each ran alone"),
         ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
+        ("Precision", facts.precision(environment)),
         *([("Passes", passes(environment))] if environment.runner else []),
         ("Weights", "; ".join(environment.weights)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),

@@ -74,7 +74,7 @@ def check_lanes(page, comparison: Comparison) -> None:
         shown = page.locator(".lane").nth(index).locator(".figures").inner_text().split("\n")
         rounds, n = lane.rounds, tokens(lane.rounds)
         expected = {
-            "TTFT": f"{1000 * rounds[0].end_s:.0f}ms",
+            "First token": f"{1000 * rounds[0].end_s:.0f}ms",
             "Speed": f"{speed(rounds):.1f}tok/s",
             "Tokens": f"{n}",
             "Total": f"{rounds[-1].end_s:.2f}s",

@@ -89,7 +89,7 @@ def test_a_phone_has_room_for_the_page_and_for_fingers(visit):
     page.locator("#run").click()
     finish(page)
     page.locator("#run:enabled").wait_for()
-    page.locator("#runs label").wait_for()
+    page.locator("#runs label").wait_for(state="attached")
     assert page.evaluate(SMALL) == []
     assert page.evaluate(HEIGHT) <= 2000
     assert page.locator(".band").count() == 2, "both bars on one clock"

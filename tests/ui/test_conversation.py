@@ -47,7 +47,7 @@ def test_the_line_of_figures_says_what_came_from_the_cache():
     _, then = last(events.turn("session", shown, "And QUIC?"))
     figures = then.screen().value()["lanes"][1]["figures"]
     reused = then.comparison.others[0].reused
-    assert figures[0]["label"] == "TTFT"
+    assert figures[0]["label"] == "First token"
     assert (figures[1]["label"], figures[1]["value"]) == ("From cache", f"{reused.tokens:,}")
     assert "MB" in figures[1]["meaning"]
     assert all(it["label"] != "From cache" for it in shown.screen().value()["lanes"][1]["figures"])

@@ -123,6 +123,15 @@ def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, t
     names = kept(past, "", 2)
     found = tab.side_by_side(past, "", names)
     assert "the same" in found and "tokens per check" in found
+    suffix = fakes.comparison(8)
+    ours = suffix.lanes[1]
+    suffix = Comparison(
+        (suffix.lanes[0], dataclasses.replace(ours, lane=dataclasses.replace(ours.lane, name="Suffix")))
+    )
+    other = dataclasses.replace(shown(), held=suffix, chosen="Suffix")
+    past.keep("", other)
+    found = tab.side_by_side(past, "", [names[0], other.id])
+    assert "Drafting: Prompt lookup, 4 ahead and Suffix, 4 ahead." in found and "Speculative: speed-up" in found
     evil = dataclasses.replace(shown(), held=fakes.comparison(8, prompt="<img src=x>"))
     past.keep("", evil)
     found = tab.side_by_side(past, "", [names[0], evil.id])

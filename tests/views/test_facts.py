@@ -14,6 +14,7 @@ from playground.trace import Comparison, PassTime, Round, Trace
 from playground.ui.compare import shown as screen
 from playground.views import facts, headline, report, run_details
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
+from tests.ui import fakes
 
 
 def standard(*ids: int, margin: float = 0.5, **request) -> Trace:
@@ -64,7 +65,7 @@ def test_what_an_adapter_costs_in_acceptance_is_said_beside_the_same_drafter_wit
 def test_figures_carry_units_and_only_a_drafting_lane_has_those_of_drafts():
     m = metrics.measure(assisted(drafted_round([1, 2], accepted=1, own=3), drafted_round([4], accepted=1, own=5)))
     shown = {figure.label: (figure.value, figure.unit) for figure in facts.figures(m, drafting=True)}
-    assert shown["TTFT"] == ("200", "ms")
+    assert shown["First token"] == ("200", "ms")
     assert shown["Acceptance"] == ("67", "%")
     assert shown["Tokens per check"] == ("2.00", "")
     assert shown["Passes saved"] == ("2", "of 4")
@@ -210,6 +211,22 @@ def test_a_run_that_was_stopped_says_over_which_tokens_its_speedup_is():
     assert any("first 3 tokens" in doubt for doubt in doubts(plain, stopped))
     assert not any("first" in doubt for doubt in doubts(plain, assisted))
     assert headline.cut(plain, dataclasses.replace(stopped, rounds=())) == ""
+
+
+def test_the_range_of_one_run_by_turns_is_over_its_rounds():
+    base, ours = (dataclasses.replace(it, schedule="by turns") for it in fakes.comparison(60).lanes)
+    assert re.fullmatch(r"[\d.]+ to [\d.]+, within one run", headline.runs(measured(base, ours)))
+    assert headline.runs(measured(base, ours, (base, ours))).endswith(", 2 runs each")
+
+
+def test_the_precision_of_amx_is_said_and_a_status_line_names_the_weights_alone():
+    where = dataclasses.replace(ENVIRONMENT, dtype="bfloat16 weights, float32", runner="native (AVX-512)", threads=2)
+    assert facts.precision(where) == "bfloat16 weights, computed with float32"
+    by_amx = dataclasses.replace(where, runner="native (AMX)")
+    assert "16 bits" in facts.precision(by_amx)
+    line = "a test's CPU · bfloat16 weights · 2 threads · own CPU kernels (AMX)"
+    assert facts.environment_line(by_amx) == line
+    assert facts.precision(ENVIRONMENT) == "float32"
 
 
 def test_an_answer_of_one_pass_is_a_tie_however_long_that_took():

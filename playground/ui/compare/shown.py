@@ -84,7 +84,7 @@ class Screen(Stage):
         screen.load(comparison)
         environment = comparison.others[0].environment
         screen.status = Status()
-        screen.banner = f"Recorded run: {environment.device_name}, {environment.dtype}, {environment.created[:10]}."
+        screen.banner = f"Recorded run: {environment.device_name}, {environment.created[:10]}."
         screen.replay, screen.kind = "loop", "recorded"
         return screen
 

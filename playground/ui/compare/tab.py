@@ -31,6 +31,7 @@ from playground.ui.past import VisibleHistory, owner_of
 from playground.ui.preload import Fits, Preload
 from playground.ui.serve import StartedServers
 from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, download, filled, in_browser
+from playground.views import run_details
 
 SHARED = ("menu", "save")
 OUTCOME = ("details", *SHARED)
@@ -51,7 +52,8 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
         parts["stage"] = panels.stage(recorded.packed())
     parts["strip"] = last_runs.strip()
     parts["every"] = gr.Button("Run every drafter on this prompt", elem_id="every", size="sm", render=False)
-    parts["details"] = gr.HTML(elem_id="details", render=False)
+    details = run_details.html(recorded.comparison, recorded.chosen)
+    parts["details"] = gr.HTML(details, elem_id="details", render=False)
     with gr.Row(elem_id="actions", render=False) as parts["files"]:
         parts["save"] = gr.Button("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)
         parts["open"] = gr.UploadButton(

@@ -211,7 +211,7 @@ def _shown(view: View) -> Named:
         figures = found.charts
         settings = folded("Settings for every engine", panels.blocks(found.deploy)) if found.deploy else ""
         values["shown"] += panels.findings(found.findings) + panels.first(found.deploy)
-        values["tables"] = panels.tables([*found.tables, *found.folded]) + settings
+        values["tables"] = panels.tables([*found.tables, *found.folded], drawn=bool(figures)) + settings
     return {
         **values,
         "name": entry.id,
