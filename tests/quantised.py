@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from playground.models.fetch.files import ModelFiles
-from playground.models.load import read
+from playground.models.load import Format, read
 
 V = 40
 SIZES = dict(vocab_size=V, hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2)
@@ -29,4 +29,4 @@ def quantised(
     """The model as it is read back, computing in `dtype`."""
     disable_progress_bar()
     model.save_pretrained(folder)
-    return read(ModelFiles(folder, "tiny", "folder tiny"), dtype, torch.device("cpu"), bits)
+    return read(ModelFiles(folder, "tiny", "folder tiny"), Format(dtype, torch.device("cpu"), bits))
