@@ -1,8 +1,8 @@
-// The page's address for the values of the controls: what differs from the defaults, and always the models. And what goes
-// along from room to room: those values, and the address of the last run.
+// The page's address for the values of the controls: what differs from the defaults, and always the models. Those values
+// and the address of the last run are remembered for the other rooms.
 
 import { hex } from "./owner.js";
-import { keep, kept } from "./rooms.js";
+import { remember, remembered } from "./rooms.js";
 
 /** @import { ControlValue, Defaults } from "./types.d.ts" */
 
@@ -44,25 +44,28 @@ export function showAddress(values, known) {
   follow(values, known);
 }
 
-/** A run of this tab begins. */
+/** Notes that a run of this tab begins, so that the tab finds it again after a reload. */
 export function begins() {
   before = { ran, address: location.href, title: document.title };
-  keep("goes on", true);
+  remember("goes on", true);
 }
 
 /** The secret name of this tab, by which it finds its run again after a reload. */
 export function nameOfTab() {
-  const name = kept("tab", hex(crypto.getRandomValues(new Uint8Array(16))));
-  keep("tab", name);
+  const name = remembered("tab", hex(crypto.getRandomValues(new Uint8Array(16))));
+  remember("tab", name);
   return name;
 }
 
 /** Looks for the run that went on when the page was loaded anew. */
 export function lookForRun() {
-  if (kept("goes on", false)) document.dispatchEvent(new Event("rejoin"));
+  if (remembered("goes on", false)) document.dispatchEvent(new Event("rejoin"));
 }
 
-/** Where every drafter ran, the choice of another one asks for no other run. @param {string} parameters */
+/**
+ * The parameters without the drafter where every drafter ran: choosing another one asks for no other run.
+ * @param {string} parameters
+ */
 function asked(parameters) {
   const every = document.getElementById("drafters")?.hidden === false;
   const found = new URLSearchParams(parameters);
@@ -75,7 +78,7 @@ let before = { ran, address: "", title: "" }; // those of the one before it
 let chosen = ""; // those of the controls
 
 /**
- * The values are those of the run that is shown.
+ * Notes that the values are those of the run that is shown.
  * @param {ControlValue[]} values
  * @param {Defaults} known
  */
@@ -85,13 +88,13 @@ export function follow(values, known) {
 }
 
 /**
- * A control has changed: other rooms begin with its value, and a run with other values is marked as old.
+ * Remembers the values for the other rooms, and marks the run as old if it had other values.
  * @param {ControlValue[]} values
  * @param {Defaults} known
  */
 export function changed(values, known) {
   const { names, parameters } = parametersOf(values, known);
-  keep("settings", { drafter: values[names.indexOf("drafter")], ...Object.fromEntries(parameters) });
+  remember("settings", { drafter: values[names.indexOf("drafter")], ...Object.fromEntries(parameters) });
   chosen = parameters.toString();
   markOld();
 }
@@ -100,12 +103,12 @@ const markOld = () =>
   document.getElementById("stage")?.classList.toggle("old", ran !== "" && asked(chosen) !== asked(ran));
 
 /**
- * A run has ended. It is kept by this id, which the address comes to name; "" where it is not. Without output it left
- * what was shown before, and the address names that.
+ * Puts the id of a run that has ended into the address; "" where the run is not stored. A run without output leaves what
+ * was shown before, and its address.
  * @param {string | null} id
  */
 export function showRun(id) {
-  keep("goes on", false);
+  remember("goes on", false);
   if (document.querySelector(".stage.kept")) {
     history.replaceState(history.state, "", before.address);
     document.title = before.title;
@@ -116,7 +119,7 @@ export function showRun(id) {
   const url = new URL(location.href);
   url.searchParams.set("id", id);
   history.replaceState(history.state, "", url);
-  keep("run", url.search);
+  remember("run", url.search);
 }
 
 /**

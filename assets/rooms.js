@@ -1,12 +1,13 @@
-// What goes along from room to room, in this tab of the browser alone.
+// Values that this tab of the browser carries from room to room.
 
 const NAME = "playground-";
 
 /**
+ * Stores a value for the other rooms.
  * @param {string} name
  * @param {unknown} value
  */
-export function keep(name, value) {
+export function remember(name, value) {
   try {
     sessionStorage.setItem(NAME + name, JSON.stringify(value));
   } catch {
@@ -15,13 +16,13 @@ export function keep(name, value) {
 }
 
 /**
- * What was kept, or what is given.
+ * Returns what `remember` stored under a name, or the given value.
  * @template T
  * @param {string} name
  * @param {T} otherwise
  * @returns {T}
  */
-export function kept(name, otherwise) {
+export function remembered(name, otherwise) {
   try {
     return JSON.parse(sessionStorage.getItem(NAME + name) ?? "null") ?? otherwise;
   } catch {
@@ -30,12 +31,12 @@ export function kept(name, otherwise) {
 }
 
 /** The settings of Try, for the controls of another room. */
-export const settings = () => kept("settings", {});
+export const settings = () => remembered("settings", {});
 
 let shown = ""; // what the controls asked for when the experiment that is shown was started
 
 /**
- * The experiment that is shown was asked for by these values of the controls.
+ * Notes that the experiment that is shown was started with these values of the controls.
  * @param {unknown[]} values
  */
 export function ran(values) {
@@ -44,7 +45,7 @@ export function ran(values) {
 }
 
 /**
- * A control has changed: a result of other values is marked as old.
+ * Marks the result as old if the controls have other values than those it was started with.
  * @param {unknown[]} values
  */
 export function changed(values) {
@@ -53,7 +54,7 @@ export function changed(values) {
 }
 
 /**
- * The experiment was started, if it was not refused: the address comes to name it, so that it can be opened again.
+ * Puts the experiment that was just started into the address, so that it can be opened again.
  * @param {unknown[]} values
  */
 export function showExperiment(values) {
@@ -71,7 +72,7 @@ export function leadBack() {
     "click",
     (event) => {
       const link = /** @type {Element} */ (event.target).closest("#rooms a");
-      if (link?.getAttribute("href") === "./") link.setAttribute("href", `./${kept("run", "")}`);
+      if (link?.getAttribute("href") === "./") link.setAttribute("href", `./${remembered("run", "")}`);
     },
     true,
   );

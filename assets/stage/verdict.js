@@ -3,7 +3,7 @@
 // Buttons lead on: measure again, is it the same? Another part is the line that runs it in an engine.
 
 import { copyText, REFUSED } from "../clipboard.js";
-import { kept } from "../rooms.js";
+import { remembered } from "../rooms.js";
 import { button, make } from "./core.js";
 import { light } from "./lit.js";
 import { count, number, partsOf } from "./words.js";
@@ -25,7 +25,10 @@ export function verdictPart(press) {
   const sentences = make("div", "sentences");
   const test = make("a", "leads", "Always the same?");
   test.title = "Samples thousands of tokens with and without the drafter, and says whether they differ";
-  test.addEventListener("click", () => (test.href = `lossless?drafters=${kept("settings", { drafter: "" }).drafter}`));
+  test.addEventListener(
+    "click",
+    () => (test.href = `lossless?drafters=${remembered("settings", { drafter: "" }).drafter}`),
+  );
   const again = button("again", "Measure again, 3 times", () => press?.("retry"), {
     title: "Runs the lanes three times more, in turn, and shows the run in the middle and a 95 % interval",
   });
@@ -45,9 +48,9 @@ export function verdictPart(press) {
     const text = JSON.stringify(verdict);
     if (text === drawn) return;
     drawn = text;
-    const { figure, terms: told, repeatable, badges: doubts, sentences: said, trust } = verdict;
+    const { figure, terms: known, repeatable, badges: doubts, sentences: said, trust } = verdict;
     if (node.isConnected) light("", node);
-    test.hidden = !told || !press;
+    test.hidden = !known || !press;
     test.href = "lossless";
     again.hidden = !repeatable || !press;
     large.setAttribute("aria-live", "polite");
@@ -55,12 +58,12 @@ export function verdictPart(press) {
     node.className = `verdict ${trust}`;
     meaning.textContent = verdict.meaning;
     range.textContent = verdict.runs && `(${verdict.runs})`;
-    terms.replaceChildren(...(told ? equation(told) : []));
+    terms.replaceChildren(...(known ? equation(known) : []));
     bars.replaceChildren(
-      ...(told
+      ...(known
         ? [
-            bar("gain", "tokens per check", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told),
-            bar("cost", "cost of a check", told.cost, partsOf(told), told),
+            bar("gain", "tokens per check", known.tokens_per_pass, [["gain", known.tokens_per_pass]], known),
+            bar("cost", "cost of a check", known.cost, partsOf(known), known),
           ]
         : []),
     );
@@ -93,24 +96,24 @@ export function verdictPart(press) {
 
 /**
  * The equation as elements; its first is the equals sign.
- * @param {Terms} told
+ * @param {Terms} terms
  */
-export function equation(told) {
-  const parts = partsOf(told).filter(([name, size]) => name !== "other" || size >= 0.005);
-  const known = told.verify === null ? [] : parts;
+export function equation(terms) {
+  const parts = partsOf(terms).filter(([name, size]) => name !== "other" || size >= 0.005);
+  const known = terms.verify === null ? [] : parts;
   return [
-    make("span", "equals", `${number(told.speedup)} = `),
-    term("gain", make("b", "gain", number(told.tokens_per_pass)), " tokens per check"),
+    make("span", "equals", `${number(terms.speedup)} = `),
+    term("gain", make("b", "gain", number(terms.tokens_per_pass)), " tokens per check"),
     make("span", "", " ÷ "),
-    term("cost", make("b", "cost", number(told.cost)), " cost of a check, in standard steps"),
+    term("cost", make("b", "cost", number(terms.cost)), " cost of a check, in standard steps"),
     ...known.flatMap(([name, size], i) => [
       make("span", "", i ? " + " : " ("),
       term(name, `${WORDS[name]} ${number(size)}`),
     ]),
     ...(known.length ? [make("span", "", ")")] : []),
-    ...(number(told.prefill) === "1.00"
+    ...(number(terms.prefill) === "1.00"
       ? []
-      : [make("span", "", " × "), term("first", `prefill ${number(told.prefill)}`)]),
+      : [make("span", "", " × "), term("first", `prefill ${number(terms.prefill)}`)]),
   ];
 }
 
@@ -134,10 +137,10 @@ function term(name, ...words) {
  * @param {string} label
  * @param {number} value
  * @param {[string, number][]} pieces
- * @param {Terms} told
+ * @param {Terms} terms
  */
-function bar(kind, label, value, pieces, told) {
-  const scale = 100 / Math.max(told.tokens_per_pass, told.cost);
+function bar(kind, label, value, pieces, terms) {
+  const scale = 100 / Math.max(terms.tokens_per_pass, terms.cost);
   const track = make(
     "div",
     "track",
