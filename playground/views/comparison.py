@@ -229,4 +229,4 @@ def _sentences(comparison: Comparison) -> list[str]:
     said += facts.left_out(*comparison.lanes)
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
     known = dict(run_details.details(lanes[0]))
-    return said + [f"{name}: {known[name]}" for name in wanted]
+    return said + [f"{name}: {known[name]}" for name in wanted if name in known]

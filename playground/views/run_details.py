@@ -124,43 +124,41 @@ def sentence(trace: Trace) -> str:
 
 
 def details(found: Measured) -> list[tuple[str, str]]:
-    """Return labels and values."""
+    """Return labels and values, without those of which there is nothing to say."""
     first, second = found.base, found.ours
-    request, lane, environment = first.request, second.lane, second.environment
+    request, lane, environment, rule = first.request, second.lane, second.environment, verified_by(second.lane)
     prompt = f"{len(first.prompt_ids):,} tokens, " if first.prompt_ids is not None else ""
-    return [
+    rows = [
         ("Target", lane.target),
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
         ("Rejections", rejections(second)),
-        *([("Confidence", confidence)] if (confidence := sentence(second)) else []),
-        *([("Verification", facts.RULES[rule].lower())] if (rule := verified_by(lane)) != "token" else []),
-        *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
+        ("Confidence", sentence(second)),
+        ("Verification", "" if rule == "token" else facts.RULES[rule].lower()),
+        ("Verify passes", verify_passes(environment) if environment.pass_times else ""),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
-        *([("Memory at the end", held)] if (held := facts.memory_line(first, second)) else []),
+        ("Memory at the end", facts.memory_line(first, second)),
         ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in (first, second))),
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
-        *([("Earlier messages", earlier(request))] if len(request.turns) > 1 else []),
+        ("Earlier messages", earlier(request)),
         ("", request.asked),
         ("System prompt", request.system or "none"),
-        *(
-            [("Stop strings", ", ".join(json.dumps(each, ensure_ascii=False) for each in request.stops))]
-            * bool(request.stops)
-        ),
-        *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS if getattr(request, name)),
-        *([("Tools", ", ".join(tool["function"]["name"] for tool in read_tools(request.tools)))] * bool(request.tools)),
-        *([("Template arguments", request.template)] if request.template else []),
+        ("Stop strings", ", ".join(json.dumps(each, ensure_ascii=False) for each in request.stops)),
+        *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS),
+        ("Tools", ", ".join(tool["function"]["name"] for tool in read_tools(request.tools))),
+        ("Template arguments", request.template),
         ("Lanes", "ran by turns, a round each time" if second.schedule == "by turns" else "each ran alone"),
         ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         ("Precision", facts.precision(environment)),
-        *([("Passes", passes(environment))] if environment.runner else []),
+        ("Passes", passes(environment) if environment.runner else ""),
         ("Weights", "; ".join(environment.weights)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
         ("Run at", environment.created),
-        *([("The model's rules", facts.rules_line(environment.obeyed))] if environment.obeyed else []),
+        ("The model's rules", facts.rules_line(environment.obeyed)),
         *(("Note", note) for note in (*environment.notes, *facts.left_out(first, second))),
     ]
+    return [(label, value) for label, value in rows if value]
 
 
 def earlier(request: Request) -> str:
