@@ -100,6 +100,19 @@ def run(
     return suite_result(header, list(done.values()))
 
 
+def whole(result: SuiteResult | None, watch: Watch) -> SuiteResult:
+    """Returns the result of a suite that ran to its end.
+
+    Raises:
+        Stopped: it was stopped.
+        PlaygroundError: no question could be run.
+    """
+    if result is None or watch.stopped():
+        raise Stopped
+    check_ran(result)
+    return result
+
+
 def check_ran(result: SuiteResult) -> None:
     """Checks that a question could be run.
 

@@ -58,22 +58,19 @@ class Doctor(OfPrompts):
     def tokens(self) -> int:
         return 2 * self.answer_tokens  # with and without thinking
 
-    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Diagnosis | None:
-        """Has the target answer, also with its chat template's switch for thinking turned, then examines the drafter;
-        None if it was stopped.
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Diagnosis:
+        """Has the target answer, also with its chat template's switch for thinking turned, then examines the drafter.
 
         Raises:
-            Stopped: it was stopped while it was loaded or examined.
+            Stopped: it was stopped.
             PlaygroundError: see `suite.run`; or no prompt could be run.
         """
         backend = cast("LocalBackend", backends[LOCAL])
         backend.load(baseline, watch.progress)
         turned = [replace(it, request=other) for it in self.questions if (other := backend.turned(it.request))]
         answering, scoring = watch.parts((ANSWERS, 1 - ANSWERS))
-        answered = suite.run(baseline, [], [*self.questions, *turned], backends, answering, record=self.record)
-        if answered is None or watch.stopped():
-            return None
-        suite.check_ran(answered)
+        questions = [*self.questions, *turned]
+        answered = suite.whole(suite.run(baseline, [], questions, backends, answering, record=self.record), watch)
         assert self.pair, "of a pair alone"
         return examine(answered, self.pair, self.lanes[0], backend, scoring)
 

@@ -110,11 +110,11 @@ class Lossless(OfPrompts):
     def tokens(self) -> int:
         return (1 + len(self.lanes)) * (self.answer_tokens + self.draws)
 
-    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> LosslessResult | None:
-        """Runs greedy and sampled questions like `suite.run`, then checks the answers; None if it was stopped.
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> LosslessResult:
+        """Runs greedy and sampled questions like `suite.run`, then checks the answers.
 
         Raises:
-            Stopped: it was stopped during the check.
+            Stopped: it was stopped.
             PlaygroundError: see `suite.run`; or no question could be run.
         """
         server = backends[self.lanes[0].backend]
@@ -145,9 +145,7 @@ class Lossless(OfPrompts):
         result = suite.run(
             baseline, lanes, every, backends, answering, record=self.record, enough=enough, called=called
         )
-        if result is None or watch.stopped():
-            return None
-        suite.check_ran(result)
+        result = suite.whole(result, watch)
         names = [*dict.fromkeys(row.lane for row in result.rows)]
         greedy = {name: _traces(result, name, range(first)) for name in names}
         sampled = {name: _traces(result, name, range(first, len(every))) for name in names}

@@ -51,38 +51,30 @@ class Recommend(OfPrompts):
     def tokens(self) -> int:
         return int(sum(costs(len(self.lanes))) * self.answer_tokens)
 
-    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Recommendation | None:
-        """Runs the three stages; returns None if it was stopped.
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Recommendation:
+        """Runs the three stages.
 
         Raises:
+            Stopped: it was stopped.
             PlaygroundError: see `suite.run`; or no prompt could be run.
         """
         watches, records = watch.parts(costs(len(self.lanes)), STAGES), self._records()
 
-        def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
-            result = suite.run(
+        def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult:
+            found = suite.run(
                 baseline, lanes, questions, backends, watches[number],
                 runs=runs, seed=self.seed + number, skip=number == 0, record=records[number],
             )  # fmt: skip
-            if result is None or watch.stopped():
-                return None
-            suite.check_ran(result)
-            return result
+            return suite.whole(found, watch)
 
         screened = stage(0, self.lanes, [_shorter(question) for question in self.questions], 1)
-        if screened is None:
-            return None
         deeper = [lane for best in _fastest(screened)[:KEPT] for lane in _lookaheads(best)]
         refined = stage(1, deeper, self.questions, REFINING)
-        if refined is None:
-            return None
         ties = [it for it in results.rank(refined.rows) if it.ties]
         gains = {it.lane for it in ties if it.gains}
         able = [lane for lane in refined.lanes if label(lane) in gains]
         tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
         confirmed = stage(2, [tested], self.questions, CONFIRMING)
-        if confirmed is None:
-            return None
         return Recommendation(
             lane=tested if results.rank(confirmed.rows)[0].gains else None,
             tested=tested,
