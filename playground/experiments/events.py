@@ -140,12 +140,12 @@ class Watch:
                 nonlocal began
                 if isinstance(event, Progress | PromptDone) and event.fraction is not None:
                     done = (sum(costs[:number]) + event.fraction * costs[number]) / sum(costs)
+                    if began is None or done <= began[1]:  # begins again after the progress of a download
+                        began = time.monotonic(), done if isinstance(event, Progress) else 0.0
                     if isinstance(event, Progress):
-                        began = began or (time.monotonic(), done)
                         event = Progress(f"{name}: {event.label}" if name else event.label, done)
                     else:
-                        since, before = began = began or (time.monotonic(), 0.0)  # it may fail before any progress
-                        left_s = (time.monotonic() - since) / (done - before) * (1 - done)
+                        left_s = (time.monotonic() - began[0]) / (done - began[1]) * (1 - done)
                         event = replace(event, stage=name, fraction=done, left_s=left_s)
                 self.emit(event)
 
