@@ -13,7 +13,7 @@ from benchmarks.launches import Counter, of_rounds
 from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Lookahead
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
@@ -111,7 +111,7 @@ def counted(target, new_drafter, graphs=False, tokens=10, contract=None, rule=de
         patch.setattr("tests.decoding.test_device.EagerRunner", make)  # of an assistant
         made = new_drafter(runner)
     detokenizer = Detokenizer(NumberTokenizer(), PROMPT)
-    return of_rounds(counter, decode(runner, made, Constant(DEEP), sampler, detokenizer, PROMPT, tokens, (), rule))
+    return of_rounds(counter, decode(runner, made, Lookahead(DEEP), sampler, detokenizer, PROMPT, tokens, (), rule))
 
 
 def launches(rounds) -> float:
