@@ -8,7 +8,7 @@ import { stage } from "./stage/stage.js";
 
 /** @typedef {{ id?: number, method?: string, params?: any, result?: any, error?: { message: string } }} Message */
 
-/** What passes messages to the client: `ask` awaits an answer, `tell` expects none. */
+/** Functions that pass messages to the client: `ask` awaits an answer, `tell` expects none. */
 function client(/** @type {Record<string, (params: any) => void>} */ heard) {
   /** @type {Map<number, { resolve: (result: any) => void, reject: (problem: Error) => void }>} */
   const waiting = new Map();

@@ -137,7 +137,7 @@ function handFocusOn() {
   });
 }
 
-/** Of the strip of sections one is open at a time. */
+/** Closes the open section of the strip when another is opened. */
 function oneSection() {
   document.addEventListener("click", (event) => {
     const opens = within(event, "#sections > .block > .label-wrap");

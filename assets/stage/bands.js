@@ -1,4 +1,4 @@
-// What the timeline draws with: one lane's blocks, and the tooltip of a round.
+// Parts of the timeline: one lane's blocks, the axis, the zoom buttons, and the tooltip of a round.
 
 import { button, make, svg } from "./core.js";
 import { gained, Rounds } from "./log.js";

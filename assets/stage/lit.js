@@ -1,5 +1,5 @@
-// What lights up: a figure or a step that was pressed says what it counts, and the rest of the timeline and the text
-// fades. Buttons say it in `data-lights`; views/why.py names the steps of the waterfall likewise.
+// Highlights what a figure or a step counts once it is pressed, and fades the rest of the timeline and the text. Buttons name
+// it in `data-lights`, and views/why.py names the steps of the waterfall likewise.
 
 import { within } from "./core.js";
 

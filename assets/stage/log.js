@@ -3,7 +3,7 @@
 /** @import { Packed, Round, StageValue } from "../types.d.ts" */
 
 /**
- * The value, which ui/panels.py packed.
+ * The stage's value, from the form in which views/stage.py packs it.
  * @param {Packed} packed
  * @returns {StageValue}
  */

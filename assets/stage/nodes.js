@@ -88,7 +88,7 @@ function tokenOf(token, round, place, tag) {
 }
 
 /**
- * A token of a program: its leading white space is its own, or what is indented would not stand in line.
+ * Marks a token as code. Its leading white space stays inside it, so that indented lines are aligned.
  * @param {TokenNode} span
  */
 export function asCode(span) {
@@ -106,7 +106,7 @@ export function write(span) {
 }
 
 /**
- * The line between what is alike and what is not.
+ * The line between what the outputs have in common and the rest.
  * @param {Difference} difference
  */
 export function differs({ index, margin, texts, total, expected }) {

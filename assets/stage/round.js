@@ -149,7 +149,7 @@ function decision(round, sampled) {
 const drawnIn = (token) => make("span", "drawn", quoted([token]), ` ${drawn(token)}`);
 
 /**
- * What came of it.
+ * The token that the target added after sampled drafts.
  * @param {Token | undefined} own
  */
 function outcome(own) {

@@ -1,4 +1,4 @@
-// The stage, drawn from one value (see ui/compare/shown.py): status, headline, lanes, timeline and replay.
+// The stage, drawn from the value that views/stage.py makes: status, headline, lanes, timeline and replay.
 
 import { savesPicture } from "./card.js";
 import { conversationPart, nextPart } from "./conversation.js";
@@ -19,7 +19,7 @@ import { deployPart, verdictPart } from "./verdict.js";
 const ASKING = ["id", "shared", "pair", "prompt"]; // parameters of an address that asks for another run than the recorded one
 
 /**
- * What goes on: a sentence, for how many seconds it has held, how far it is, and a download to agree to.
+ * The status line: a sentence, the seconds since it began, a progress bar, and the offer of a large download.
  * @param {Press | null} press
  */
 function statusPart(press) {
@@ -61,7 +61,7 @@ function statusPart(press) {
 }
 
 /**
- * Draws it in an element of Gradio's or of the saved HTML file, whose `trigger` is null: nobody hears an event there.
+ * Draws the stage in an element of Gradio's, or of the saved HTML file, whose `trigger` is null: nobody listens there.
  * @param {Omit<Component<Packed>, "trigger"> & { trigger: Press | null }} component
  */
 export function stage({ element, props, watch, trigger: press }) {

@@ -74,7 +74,7 @@ function drawNodes({ placed, width, height }, unfold) {
 }
 
 /**
- * The same for a screen reader.
+ * The draft as a list for screen readers.
  * @param {Round} round
  */
 function spoken({ drafted, own }) {

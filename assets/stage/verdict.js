@@ -1,6 +1,6 @@
 // The headline; and below the text the equation behind it: speed-up = tokens per check ÷ cost of a check × prefill, with a
-// bar for the first two, and whether to trust it. A press on a term lights what it counts in the timeline and the text.
-// Buttons lead on: measure again, is it the same? Another part is the line that runs it in an engine.
+// bar for the first two, and whether to trust it. A press on a term highlights what it counts in the timeline and the text.
+// A link leads to the lossless check, and a button measures again. `deployPart` is the command that runs the lane in an engine.
 
 import { copyText, REFUSED } from "../clipboard.js";
 import { remembered } from "../rooms.js";
@@ -155,8 +155,8 @@ function bar(kind, label, value, pieces, terms) {
 }
 
 /**
- * What to run of the lane in an engine: one line, and a button that copies all of it. Where it is another drafter, another
- * one runs it here, or shows its lane where it ran.
+ * The command that runs the lane in an engine, and a button that copies it. Where the engine runs another drafter instead, a
+ * second button measures that drafter here, or shows its lane if it has run.
  * @param {Press | null} press
  */
 export function deployPart(press) {

@@ -121,7 +121,7 @@ export function otherRule(round) {
 }
 
 /**
- * What a round brought, in short.
+ * What a round guessed and kept, in short.
  * @param {Pick<Round, "drafted" | "own">} round
  */
 export function guessed(round) {
