@@ -30,7 +30,7 @@ from playground.models.cpu.int4 import (
     read_gguf,
 )
 from playground.models.cpu.native.layers import NativeLinear, of_blocks
-from playground.models.cpu.native.library import AMX, engine
+from playground.models.cpu.native.library import engine, splits_activations
 from playground.models.cpu.packed import PackedLinear
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import Format, read
@@ -169,7 +169,7 @@ def test_the_store_takes_the_blocks_beside_converted_weights(checkpoint, tiny_to
     pair = custom_pair(str(converted), None)
     models = ModelStore().get(pair, drafter="ngram", dtype=dtype, device="cpu", progress=lambda step: None)
     if expected.endswith(", "):
-        expected += "2 x bfloat16 activations" if engine().name == AMX else "float32"
+        expected += "2 x bfloat16 activations" if splits_activations() else "float32"
     assert precision(models.target.model) == expected
     assert ("of 4 bits" in models.target.weights) == expected.startswith("int4")
 

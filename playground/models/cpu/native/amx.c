@@ -29,6 +29,12 @@ static void begin_amx(const Input *in, int kind, int wide, int n) {
     uint16_t bytes = halves ? 64 : 32;
     TileConfig config = {1, 0, {0}, {64, 64, 64, 64, bytes, bytes, 64, 64}, {rows, rows, rows, rows, rows, rows, lines, lines}};
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
+    /* Slots without a token are multiplied too, and subnormal numbers there would take a hundred times as long. All
+       threads write the same. */
+    int blocks = in->columns / BLOCK, slots = in->slots;
+    float *scale = in->scale + (int64_t)(n / slots) * blocks * slots, *sum = scale + (in->sum - in->scale);
+    for (int i = 0; i < blocks * slots && n % slots && !halves; i++)
+        if (i % slots >= n % slots) scale[i] = sum[i] = 0;
 }
 
 static void end_amx(const Input *in, int kind, int wide, int n) {
@@ -152,14 +158,14 @@ OUTLINE void amx_of_halves(int n, int count, const uint8_t *w, const Input *in, 
         }
 }
 
-/* As `tile_of_group`, of the kinds of blocks that `has_tiles` names. Tokens that are not there are computed too, from what
-   lies there. */
+/* As `tile_of_group`, of the kinds of blocks that `has_tiles` names. Slots without a token are computed too. So of 9 to 12
+   tokens 8 go first. */
 static int tile_with_amx(int kind, const uint8_t *w, const Input *in, int token, int n, float *out, int64_t stride) {
 #define OF_KIND(most) \
     if (kind == FOUR) amx_of_blocks(most, FOUR, w, in, token, out, stride); \
     else amx_of_blocks(most, EIGHT, w, in, token, out, stride); \
     return n < most ? n : most;
-    if (n > SLOTS) { OF_KIND(WIDEST) }
+    if (n > SLOTS + 4) { OF_KIND(WIDEST) }
     if (n > 4) { OF_KIND(SLOTS) }
     if (n > 2) { OF_KIND(4) }
     OF_KIND(2)

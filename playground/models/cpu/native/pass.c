@@ -212,6 +212,13 @@ COLD void watch(const Job *job, int layer) {
         }
 }
 
+/* Whether the output of the last layer is wanted of all tokens, not only of those whose logits are. */
+static int watches_last(const Pass *p, int layers) {
+    for (int i = 0; i < p->watching; i++)
+        if (p->watched[i] < 0 || p->watched[i] == layers - 1) return 1;
+    return 0;
+}
+
 static int32_t highest(const float *x, int n) {
     vf top = all(-INFINITY);
     vi at = all_int(0), wrong = all_int(0);
@@ -255,6 +262,7 @@ COLD void run_pass(const Model *m, const Cache *c, const Pass *pass, int threads
     place(w, pass->tokens, pass->start, pass->parents, pass->branching);
     run_parallel(pass->tokens > 2 ? threads : 1, pass->tokens, embed, &job); /* by tokens */
     for (int l = 0; l < m->layers; l++) {
+        if (l == m->layers - 1 && !watches_last(pass, m->layers)) w->wanted = pass->tokens - pass->keep;
         run_layer(w, m->layer + l, c->keys + l * layer, c->values + l * layer);
         watch(&job, l);
     }
