@@ -17,6 +17,11 @@ def check(condition: bool, message: str) -> None:
         raise PlaygroundError(message)
 
 
+def on_one_line(error: BaseException, most: int = 200) -> str:
+    """Return the beginning of an error's message on one line, or the name of its class where it has no message."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 def install_hint(name: str) -> str:
     """Return a sentence on how to install the packages of an extra."""
     return f'Install the extra: pip install "speculative-decoding-playground[{name}]", in a checkout ".[{name}]".'

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, on_one_line
 
 logger = logging.getLogger(__name__)
 PROJECT = "speculative-decoding-playground"
@@ -42,7 +42,7 @@ def _left_out(package: str, point: EntryPoint) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # importing it runs the package's own code, which can raise anything
-        why = " ".join(str(error).split())[:200]
+        why = on_one_line(error)
         logger.warning(
             "Left out %s, which the package %s adds to %s: %s. Update the package, or uninstall it.",
             point.value,

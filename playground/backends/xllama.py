@@ -12,7 +12,7 @@ QUIET = -1  # a level of llama.cpp's verbosity
 def main() -> None:
     import xllamacpp
 
-    lookups, models = _lookups(xllamacpp), _models(xllamacpp)
+    lookups, models = _drafters(xllamacpp)
     options = _parser(lookups, models).parse_args()
     params = xllamacpp.CommonParams()
     params.model.path, params.hostnames, params.port = options.model, [options.host], options.port
@@ -34,24 +34,15 @@ def main() -> None:
     threading.Event().wait()
 
 
-def _kinds(xllamacpp: Any) -> dict[str, Any]:
-    return {
-        kind.name.removeprefix("COMMON_SPECULATIVE_TYPE_").lower(): kind for kind in xllamacpp.common_speculative_type
-    }
-
-
-def _models(xllamacpp: Any) -> dict[str, Any]:
-    """Returns the drafters of this build that use a model or a network, by llama-server's names."""
-    kinds = _kinds(xllamacpp)
-    return {name.replace("_", "-"): kind for name, kind in kinds.items() if name.startswith("draft_")}
-
-
-def _lookups(xllamacpp: Any) -> dict[str, Any]:
-    """Returns the lookups of this build that have the sizes n and m, by llama-server's names."""
-    params, kinds = xllamacpp.CommonParams().speculative, _kinds(xllamacpp)
-    return {
-        name.replace("_", "-"): kind for name, kind in kinds.items() if hasattr(getattr(params, name, None), "size_n")
-    }
+def _drafters(xllamacpp: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the lookups of this build that have the sizes n and m, and the drafters that use a model or a network, by
+    llama-server's names."""
+    params, prefix = xllamacpp.CommonParams().speculative, "COMMON_SPECULATIVE_TYPE_"
+    kinds = {kind.name.removeprefix(prefix).lower(): kind for kind in xllamacpp.common_speculative_type}
+    lookups = [name for name in kinds if hasattr(getattr(params, name, None), "size_n")]
+    models = [name for name in kinds if name.startswith("draft_")]
+    named = [{name.replace("_", "-"): kinds[name] for name in names} for names in (lookups, models)]
+    return named[0], named[1]
 
 
 def _parser(lookups: dict[str, Any], models: dict[str, Any]) -> argparse.ArgumentParser:

@@ -36,7 +36,7 @@ from transformers import (
 
 from playground.decoding.processors import Processor, Refused, processed
 from playground.decoding.transfer import to_device
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, on_one_line
 from playground.models.load import LoadedModel
 
 # Each with its neutral value; None and an empty list are neutral too. `renormalize_logits` changes no choice, and the
@@ -186,7 +186,7 @@ def contract_of(target: LoadedModel) -> Contract:
     except Exception as error:  # the file can be wrong in any way
         raise PlaygroundError(
             f"The generation_config.json of {target.name} cannot be followed ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}). Correct it, or delete the entry that is wrong."
+            f"{on_one_line(error)}). Correct it, or delete the entry that is wrong."
         ) from None
     return contract
 

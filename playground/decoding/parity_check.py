@@ -22,7 +22,7 @@ import torch
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.factory import Runners
 from playground.drafting_methods import METHODS
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, on_one_line
 from playground.models.device import ran_out_of_memory
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
@@ -219,5 +219,4 @@ def _recorded(faults: dict[str, str], what: str) -> Iterator[None]:
     except Exception as error:
         if ran_out_of_memory(error):
             raise
-        message = " ".join(str(error).split())[:120]
-        faults[what] = f"it ends in an error inside transformers ({type(error).__name__}: {message})"
+        faults[what] = f"it ends in an error inside transformers ({type(error).__name__}: {on_one_line(error, 120)})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -83,44 +84,17 @@ def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor
 def processed(processors: Sequence[Processor], logits: torch.Tensor, text_of: TextOf) -> torch.Tensor:
     """Turns (n, vocabulary) logits into scores of the same shape. `text_of` is called only if a processor reads the
     text."""
-    texts = _Texts(text_of, logits)
+    if not processors:
+        return logits
+    text, device = cache(text_of), logits.device
+    tokens = cache(lambda row: to_device([text(row)], device))
     for it in processors:
         if it.reads == "nothing":
             logits = it.change(None, logits)
-        elif rows := texts.at(it.at):
-            ids = texts.lengths if it.reads == "length" else texts.tokens
-            changed = torch.cat([it.change(ids(row), logits[row : row + 1]) for row in rows])
-            logits = (
-                changed if len(rows) == len(logits) else logits.index_copy(0, to_device(rows, logits.device), changed)
-            )
+        elif len(text(0)) < it.at.stop and (rows := [row for row in range(len(logits)) if len(text(row)) in it.at]):
+            ids = [torch.empty(1, len(text(row)), dtype=torch.long, device="meta") for row in rows]  # without values
+            ids = ids if it.reads == "length" else [*map(tokens, rows)]
+            changed = torch.cat([it.change(text_, logits[row : row + 1]) for row, text_ in zip(rows, ids, strict=True)])
+            whole = len(rows) == len(logits)
+            logits = changed if whole else logits.index_copy(0, to_device(rows, device), changed)
     return logits
-
-
-class _Texts:
-    """The texts of a pass's rows, each computed on first use."""
-
-    def __init__(self, text_of: TextOf, logits: torch.Tensor) -> None:
-        self._text_of, self._count, self._device = text_of, len(logits), logits.device
-        self._texts: dict[int, Sequence[int]] = {}
-        self._sent: dict[int, torch.Tensor] = {}
-
-    def at(self, lengths: range) -> list[int]:
-        """Returns the rows whose texts have one of these lengths."""
-        if len(self._text(0)) >= lengths.stop:
-            return []
-        return [row for row in range(self._count) if len(self._text(row)) in lengths]
-
-    def tokens(self, row: int) -> torch.Tensor:
-        """Returns the (1, n) token ids before a row, on the device."""
-        if row not in self._sent:
-            self._sent[row] = to_device([self._text(row)], self._device)
-        return self._sent[row]
-
-    def lengths(self, row: int) -> torch.Tensor:
-        """Returns a (1, n) tensor without values, whose shape is that of the token ids before a row."""
-        return torch.empty(1, len(self._text(row)), dtype=torch.long, device="meta")
-
-    def _text(self, row: int) -> Sequence[int]:
-        if row not in self._texts:
-            self._texts[row] = self._text_of(row)
-        return self._texts[row]

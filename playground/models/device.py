@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import platform
+import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -123,6 +126,17 @@ def free_bytes(device: torch.device) -> int:
 
 def _mps() -> bool:
     return torch.backends.mps.is_available()
+
+
+def median_seconds(work: Callable[[], object], device: torch.device, repeats: int = 9) -> float:
+    """Returns the median time of some work on a CUDA device."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
 
 
 def device_name(device: torch.device) -> str:

@@ -7,8 +7,6 @@ of the model's shapes, agrees with bfloat16 and is faster; bitsandbytes quantise
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from playground.errors import on_one_line
+from playground.models.device import median_seconds
 
 DEVICES = ("cuda",)
 CPU = ("cpu",)  # devices with the CPU's form of the kernels
@@ -29,7 +30,6 @@ APART = {8: 0.03, 4: 0.25}
 COPIES = 4  # of each shape in the trial, so that its weights do not stay in the device's cache
 FEW = (1, 8)  # tokens of the trial
 MANY = 64  # tokens from which on a matrix of eight bits is converted as a whole
-REPEATS = 9
 
 
 class WeightOnlyLinear(nn.Module):
@@ -125,7 +125,7 @@ def why_not(shapes: Iterable[Sequence[int]], bits: int, dtype: torch.dtype, devi
             taken[0] += _seconds(partial(_products, whole, given), device)
             taken[1] += _seconds(partial(_products, few, given), device)
     except Exception as error:  # kernels and drivers raise exceptions of any type
-        return f"torch's int{bits} kernel failed ({' '.join(str(error).split())[:120] or type(error).__name__})"
+        return f"torch's int{bits} kernel failed ({on_one_line(error, 120)})"
     return "" if taken[1] < taken[0] else f"torch's int{bits} products took longer than those of bfloat16"
 
 
@@ -141,10 +141,4 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
     torch.cuda.synchronize(device)
     with torch.cuda.graph(graph, stream=side):
         work()
-    taken = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        graph.replay()
-        torch.cuda.synchronize(device)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+    return median_seconds(graph.replay, device)

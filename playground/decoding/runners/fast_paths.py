@@ -13,10 +13,9 @@ import hashlib
 import importlib.metadata
 import json
 import random
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +27,10 @@ import playground
 import playground.models.cuda as cuda_kernels
 from playground.decoding.runners.graphs import Graphs, graphs_for
 from playground.decoding.sampling import Sampler
+from playground.errors import on_one_line
 from playground.lane import Request
 from playground.models.attention import GROUPED
+from playground.models.device import median_seconds
 from playground.models.fetch.files import cache_folder, replacing
 from playground.models.fused import FusedLayer
 
@@ -43,7 +44,6 @@ FEW, MANY = (0, 1, 3), 512  # entries before a pass; the passes after MANY are t
 WIDTHS = (1, 8)  # tokens of the passes that are timed
 WIDE = 64  # tokens of a pass whose kernels take more of a processor's memory than it may have
 SHARP = 3.0  # standard deviation of the keys, so that a few of many entries have most of the attention
-REPEATS = 9
 # The most that logits may differ, as a share of what those of different texts differ by.
 # Measured on an H200 in bfloat16: up to 0.057 over 36 layers, by rounding alone.
 FINE, COARSE = 1e-3, 0.12
@@ -133,7 +133,7 @@ def _fastest(static: StaticModel, possible: Sequence[Paths]) -> Paths | None:
             seconds = _captured(static, paths, many)
             differs = _apart(_logits(static, many), expected, other)
         except Exception as error:  # compilers and drivers raise exceptions of any type
-            refused.append(f"{paths.names} failed: {' '.join(str(error).split())[:120] or type(error).__name__}")
+            refused.append(f"{paths.names} failed: {on_one_line(error, 120)}")
             continue
         if not differs <= limit:
             refused.append(f"{paths.names} gave other logits than torch's kernels (by {differs:.2g})")
@@ -230,10 +230,4 @@ def _captured(static: StaticModel, paths: Paths, many: int) -> tuple[float, ...]
 
 def _seconds(static: StaticModel, width: int, many: int) -> float:
     """Returns the median time of a pass of `width` tokens after `many` entries."""
-    taken = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        static.narrow([0] * width, many)
-        torch.cuda.synchronize(static.model.device)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+    return median_seconds(partial(static.narrow, [0] * width, many), static.model.device)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from playground.decoding.transfer import to_device
+from playground.errors import on_one_line
 
 Work = Callable[[], None]
 Capture = Callable[[Work], Work]
@@ -80,7 +81,7 @@ class Graphs:
         except Exception as error:
             # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes do not depend
             # on the capture. Memory that ran out shows again in the eager pass that follows.
-            self.refuse(" ".join(str(error).split())[:200] or type(error).__name__)
+            self.refuse(on_one_line(error))
         finally:
             self.seconds += time.perf_counter() - start
             self._capturing = False

@@ -22,7 +22,7 @@ from playground.models.attention import layers_of
 from playground.models.cpu.native.drafter import NativeBlock, NativeDrafter, native_block, native_drafter
 from playground.models.cpu.native.layers import NativeLinear
 from playground.models.cpu.native.library import Block, Cache, Draft, Drafter, Matrix, Pass, Step, Threads
-from playground.models.cpu.native.model import NativeModel
+from playground.models.cpu.native.model import Native, NativeModel
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import SharedHead
 
@@ -41,7 +41,7 @@ class NativeCache:
         values: (layers, groups, room, head).
     """
 
-    def __init__(self, model: NativeModel | NativeDrafter | NativeBlock) -> None:
+    def __init__(self, model: Native) -> None:
         self._native, self._struct = model, model.struct
         self.keys, self.values, self.room = torch.empty(0), torch.empty(0), 0
         self._make(0)

@@ -11,42 +11,34 @@ from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
 from playground.models.cpu.native.layers import GROUP, NativeLinear
-from playground.models.cpu.native.library import Drafter, Engine, Layer, Matrix, Model
-from playground.models.cpu.native.model import EMBEDDINGS, angles_of, layer_of, why_not_config, why_not_layers
+from playground.models.cpu.native.library import Drafter, Engine, Layer, Matrix
+from playground.models.cpu.native.model import EMBEDDINGS, Native, layer_of, why_not_config, why_not_layers
 from playground.models.networks.eagle3 import Eagle3Head, FusedEagle3Layer
 from playground.models.networks.mtp import MtpLayer
 
 WIDE = False  # activations of 8 bits: of the starter's MTP layer as many drafts were accepted as with 16
 
 
-class NativeDrafter:
-    """An MTP layer or an EAGLE-3 head that the engine runs.
+class NativeDrafter(Native):
+    """An MTP layer or an EAGLE-3 head that the engine runs: its one layer and its head, as a model.
 
-    Attributes:
-        struct: its one layer and its head, as a model.
-        drafter: the whole, without further rows of the head.
-        engine: what runs it.
+    `drafter`: the whole, without further rows of the head.
     """
 
-    def __init__(self, network: Any, found: Engine) -> None:
+    def __init__(self, network: Any, engine: Engine) -> None:
         layer, config = network.base.layers[0], network.config
-        self.engine, self.network = found, network
-        self._layer = layer_of(layer)
-        self._kept = [network.embedding, *_norms(network)]
-        embedding, embedding_norm, hidden_norm, norm = (each.data_ptr() for each in self._kept)
-        self.struct = Model(
-            width=config.hidden_size,
-            inner=config.intermediate_size,
-            heads=config.num_attention_heads,
-            groups=config.num_key_value_heads,
-            head=layer.self_attn.head_dim,
-            layers=1,
+        self.network = network
+        self._tensors = [network.embedding, *_norms(network)]  # to which the engine has pointers
+        embedding, embedding_norm, hidden_norm, norm = (each.data_ptr() for each in self._tensors)
+        super().__init__(
+            network.base,
+            config,
+            [layer_of(layer)],
+            engine,
             vocabulary=network.head.out_features,
             wide=WIDE,
             embedding_kind=EMBEDDINGS[network.embedding.dtype],
             epsilon=config.rms_norm_eps,
-            scale=layer.self_attn.scaling,
-            layer=ctypes.pointer(self._layer),
             embedding=embedding,
             norm=norm,
             logits=network.head.matrix,
@@ -61,10 +53,6 @@ class NativeDrafter:
             norm_output=not eagle or network.norm_output,
             epsilon=config.rms_norm_eps if eagle else network.norm_embedding.eps,
         )
-
-    def angles(self, positions: int) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines of the rotary embedding, (positions, head / 2), float32."""
-        return angles_of(self.network.base, positions)
 
 
 def native_drafter(network: Any, found: Engine) -> NativeDrafter | None:
@@ -105,37 +93,16 @@ def _can_run(network: Any) -> bool:
     )
 
 
-class NativeBlock:
-    """A network that drafts a block and that the engine runs.
+class NativeBlock(Native):
+    """A network that drafts a block and that the engine runs: its layers, as a model without head and embedding."""
 
-    Attributes:
-        struct: its layers, as a model without head and embedding.
-        engine: what runs it.
-    """
-
-    def __init__(self, network: Any, found: Engine) -> None:
+    def __init__(self, network: Any, engine: Engine) -> None:
         base, config = network.base, network.config
-        self.engine, self.network = found, network
+        self.network = network
         self._matrices = [(_joined(_projections(layer)), _gate_up(layer.mlp)) for layer in base.layers]
         layers = [_layer(layer, *made) for layer, made in zip(base.layers, self._matrices, strict=True)]
-        self._layers = (Layer * len(layers))(*layers)
-        self.struct = Model(
-            width=config.hidden_size,
-            inner=config.intermediate_size,
-            heads=config.num_attention_heads,
-            groups=config.num_key_value_heads,
-            head=base.layers[0].self_attn.head_dim,
-            layers=len(layers),
-            wide=WIDE,
-            epsilon=config.rms_norm_eps,
-            scale=base.layers[0].self_attn.scaling,
-            layer=self._layers,
-            norm=base.norm.weight.data_ptr(),
-        )
-
-    def angles(self, positions: int) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines of the rotary embedding, (positions, head / 2), float32."""
-        return angles_of(self.network.base, positions)
+        norm = base.norm.weight.data_ptr()
+        super().__init__(base, config, layers, engine, wide=WIDE, epsilon=config.rms_norm_eps, norm=norm)
 
 
 def native_block(network: Any, found: Engine) -> NativeBlock | None:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import torch
 
+from playground.errors import on_one_line
 from playground.models.cpu.native import build
 
 FOLDER = Path(__file__).parent
@@ -183,7 +184,7 @@ def _found() -> tuple[Engine | None, str]:
     try:
         usable = engines()
     except (OSError, AttributeError) as error:
-        return None, f"the engine cannot be loaded ({' '.join(str(error).split())[:300]})"
+        return None, f"the engine cannot be loaded ({on_one_line(error, 300)})"
     found = next((each for each in usable if wanted == each.name or (not wanted and each.name != PLAIN)), None)
     if found:
         return found, ""

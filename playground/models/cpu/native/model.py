@@ -38,46 +38,62 @@ WIDTHS = (32, 64, 96, 128)  # of a head
 EMBEDDINGS = {torch.float32: -1, torch.bfloat16: BFLOAT16, torch.float16: FLOAT16}
 
 
-class NativeModel:
-    """A model that the engine runs.
+class Native:
+    """Layers that the engine runs.
 
     Attributes:
-        struct: the model in the engine's words.
-        engine: what runs it.
+        struct: the layers in the engine's words, and what comes before and after them.
+        engine: what runs them.
+
+    Args:
+        decoder: the module that holds the layers and their rotary embedding.
+        layers: the layers in the engine's words.
+        more: the other fields of `Model`.
     """
 
-    def __init__(self, model: PreTrainedModel, found: Engine) -> None:
-        decoder: Any = model.model
-        config = model.config
-        self.engine = found
-        self._model = model
-        self._layers = (Layer * len(decoder.layers))(*(layer_of(layer) for layer in decoder.layers))
+    def __init__(self, decoder: Any, config: Any, layers: Sequence[Layer], engine: Engine, **more: Any) -> None:
         attention = decoder.layers[0].self_attn
-        embedding: Any = model.get_input_embeddings().weight
-        self._kept = [embedding, decoder.norm.weight]
-        head: Any = model.get_output_embeddings()
+        self.engine, self._decoder = engine, decoder
         self.struct = Model(
             width=config.hidden_size,
             inner=config.intermediate_size,
             heads=config.num_attention_heads,
             groups=config.num_key_value_heads,
             head=attention.head_dim,
-            layers=len(decoder.layers),
-            vocabulary=head.out_features,
-            wide=wide(),
-            embedding_kind=EMBEDDINGS[embedding.dtype],
-            epsilon=decoder.norm.epsilon,
+            layers=len(layers),
             scale=attention.scaling,
-            layer=self._layers,
-            embedding=embedding.data_ptr(),
-            norm=decoder.norm.weight.data_ptr(),
-            logits=head.matrix,
+            layer=(Layer * len(layers))(*layers),
+            **more,
         )
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
         """Returns cosines and sines of the rotary embedding, (positions, head / 2), float32."""
-        model: Any = self._model
-        return angles_of(model.model, positions)
+        cosines, sines = self._decoder.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
+        half = cosines.shape[-1] // 2  # both halves are the same
+        return cosines[0, :, :half].float().contiguous(), sines[0, :, :half].float().contiguous()
+
+
+class NativeModel(Native):
+    """A model that the engine runs."""
+
+    def __init__(self, model: PreTrainedModel, engine: Engine) -> None:
+        decoder: Any = model.model
+        embedding: Any = model.get_input_embeddings().weight
+        head: Any = model.get_output_embeddings()
+        self._tensors = [embedding, decoder.norm.weight]  # to which the engine has pointers
+        super().__init__(
+            decoder,
+            model.config,
+            [layer_of(layer) for layer in decoder.layers],
+            engine,
+            vocabulary=head.out_features,
+            wide=wide(),
+            embedding_kind=EMBEDDINGS[embedding.dtype],
+            epsilon=decoder.norm.epsilon,
+            embedding=embedding.data_ptr(),
+            norm=decoder.norm.weight.data_ptr(),
+            logits=head.matrix,
+        )
 
     def first(self, layers: int) -> NativeModel:
         """Returns the model that ends after so many layers."""
@@ -110,13 +126,6 @@ def _shape(parts: Sequence[Any]) -> tuple[int, int] | None:
     if len({each.in_blocks or each.kind for each in parts}) > 1:
         return None
     return sum(each.out_features for each in parts), parts[0].in_features
-
-
-def angles_of(decoder: Any, positions: int) -> tuple[Tensor, Tensor]:
-    """Returns cosines and sines of a decoder's rotary embedding, (positions, head / 2), float32."""
-    cosines, sines = decoder.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
-    half = cosines.shape[-1] // 2  # both halves are the same
-    return cosines[0, :, :half].float().contiguous(), sines[0, :, :half].float().contiguous()
 
 
 def native_model(model: PreTrainedModel) -> NativeModel | str:
