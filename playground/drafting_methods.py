@@ -84,7 +84,7 @@ class DraftingMethod:
 
     @property
     def group(self) -> str:
-        """The heading in menus that it stands under, one of GROUPS."""
+        """Its heading in menus, one of GROUPS."""
         if self.name == "none":
             return GROUPS[-1]
         return TREES if self.tree else GROUPS[{None: 0, "model": 1, "layers": 1, "network": 2}[self.weights]]

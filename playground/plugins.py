@@ -1,4 +1,4 @@
-"""What other packages add: drafting methods, kinds of server and commands, over Python's entry points.
+"""The parts that other packages add: drafting methods, kinds of server and commands, over Python's entry points.
 
 An entry point of the group `playground.drafters`, `playground.backends` or `playground.commands` names a registration,
 or a list of them, as docs/add-a-drafter.md, docs/add-a-backend.md and CONTRIBUTING.md show. Installing the package is

@@ -174,7 +174,7 @@ class PassTime:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pass of a model computes and reads: `values` of weights that are multiplied, of which an embedding is
+    """The work of a pass of a model: `values` of weights that are multiplied, of which an embedding is
     none, in so many `products` of a matrix; and the keys and values (`cache`) that it keeps of each token."""
 
     values: int
@@ -273,9 +273,9 @@ class Trace:
     `prompt_ids`: the token ids that the target was given; None if a server does not report them. `finish`: what ended
     the output; a "stop string" ends it with the token that completes one. `memory` is None where it was not measured.
     `joules`: the energy that the device used during the run, other programs included; None where it has no counter, or
-    lanes took turns. `schedule`: how the lane ran beside those that it is compared with. "by turns": a few rounds each
-    time, always of the lane whose own clock was behind, so that equal times of two lanes were about the same moment.
-    `markers`: id and text of the target's special tokens that begin and end segments of an output; see
+    lanes took turns. `schedule`: whether the lane ran alone or took turns with those that it is compared with: a few
+    rounds each time, always of the lane whose own clock was behind, so that equal times of two lanes were about the
+    same moment. `markers`: id and text of the target's special tokens that begin and end segments of an output; see
     `metrics.segments`. `reused`: None where nothing is known of it. `totals`: None where the rounds tell everything.
     Otherwise the rounds are the pieces of the answer as they arrived: texts of one token or more, each after one verify
     pass or more.

@@ -339,7 +339,7 @@ class LocalRun:
         return Memory(
             target_weights=weights_bytes(target),
             target_cache=self._target.cache_bytes,
-            drafter_weights=weights_bytes(drafting.module, beside=target) if drafting else 0,
+            drafter_weights=weights_bytes(drafting.module, shared_with=target) if drafting else 0,
             drafter_cache=self._drafter.cache_bytes,
             experts=experts(target),
         )

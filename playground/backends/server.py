@@ -27,7 +27,7 @@ from playground.progress import Progress
 from playground.settings import SETTINGS, default
 from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken, Totals
 
-BEST = 20  # tokens whose log-probabilities are asked for; vLLM reports no more unless it is started so
+BEST = 20  # tokens whose log-probabilities are requested; vLLM reports no more unless it is started so
 WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = "…"
 UNREPORTED = "server"  # the drafter of a server that drafts and does not report how

@@ -116,7 +116,10 @@ class Measured(Lookahead):
         self._plain: Mean | None = None  # seconds of a plain pass
         self._level = Mean(self.LEVEL * self.LEVELS, self.LEVELS)  # plain passes of one more level of a scored draft
         self._wide = Mean(self.PRIOR, self.PRIOR)  # what wide passes cost beyond a plain one, over what was measured
-        self._drafted, self._promised = 0, 0.0  # of the draft that is verified: its depth, and the tokens it shall give
+        self._drafted, self._promised = (
+            0,
+            0.0,
+        )  # of the draft that is verified: its depth, and the tokens expected of it
         self._balance, self._pause, self._waits = 0.0, self.REST, 0
         self._prefilled, self._rested = False, True
         self._set_threshold()
@@ -146,7 +149,7 @@ class Measured(Lookahead):
         if self.tokens:
             spent = self._drafting(draft, draft_s / plain_s)
             promised = self._promised if draft.probabilities is None else len(path)
-            gained = (len(path) + promised) / 2 - (cost - 1) - spent  # luck alone shall neither end nor prolong it
+            gained = (len(path) + promised) / 2 - (cost - 1) - spent  # so that luck alone neither ends nor prolongs it
             self._balance = min(self._balance + gained, self.LOSS)
             cost += spent
             self._pause = self.REST if self._balance > 0 else self._pause

@@ -163,7 +163,7 @@ class Sampler(Noise):
 
     Attributes:
         greedy: whether tokens are chosen by argmax.
-        settings: what distributions depend on beside scores.
+        settings: the sampling settings, on which distributions depend in addition to the scores.
         refused: (vocabulary,) bool, true for tokens that are refused everywhere; None if there are none.
     """
 

@@ -97,7 +97,7 @@ def verify_tree(
 
 
 def tested(tree: Tree, p: Tensor, rescale: Rescale | None) -> tuple[Tensor, Tensor]:
-    """Computes what the tests of a tree's tokens depend on, beside the random numbers.
+    """Computes what the tests of a tree's tokens compare with the random numbers.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.

@@ -284,8 +284,8 @@ def _shown(
     rejected: int | None,
 ) -> tuple[list[float], list[float | None], int | None, int | None]:
     """Reads in one transfer: the probability of each of `pairs`, a row of the path and a token; the gap between the two
-    highest scores in each row of the path (None where only one is allowed); the rank of the target's own token beside
-    the draft token `rejected`; and `Round.other_rule`."""
+    highest scores in each row of the path (None where only one is allowed); the rank of the target's own token among
+    the candidates of the draft token `rejected`; and `Round.other_rule`."""
     path, k = [0, *(i + 1 for i in verdict.path)], len(draft.ids)
     # Of a tree few rows are shown, unless the other rule needs all. All sizes depend on the draft alone, so that few
     # are captured.

@@ -1,4 +1,4 @@
-"""What visitors may do: everything on the user's own machine, less where strangers can reach the page.
+"""The permissions of visitors: everything on the user's own machine, less where strangers can reach the page.
 
 Decided once, in playground/app.py. Page and endpoint ask this module; each limit has a sentence.
 """

@@ -66,7 +66,7 @@ class PageHead:
             await self._app(scope, receive, send)
 
     async def _run(self, request: Request) -> Comparison | None:
-        """Returns the run that the address of the first room names, if whoever has the address may open it."""
+        """Returns the run that the address of the first room names, if everyone who has the address may open it."""
         query = request.query_params
         if request.url.path not in ("/", PICTURE) or not any(query.get(name) for name in NAMED):
             return None

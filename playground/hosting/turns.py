@@ -1,6 +1,6 @@
 """Runs of all visitors: how many each may have, and what ends them. A waiting run holds no thread.
 
-A run also ends when nobody reads its events any more; one that a tab of a browser started goes on for RETURNS_S, so
+A run also ends when nobody reads its events any more; one that a tab of a browser started continues for RETURNS_S, so
 that the tab finds it again after a reload. Gradio itself stops a generator only after its next yield, and an endpoint's
 never.
 """
@@ -134,16 +134,16 @@ class Turns:
         Raises:
             PlaygroundError: the visitor's runs, or all runs, are too many.
         """
-        who = visitor(address, session)
-        self._admit(who)
-        self._reading.append(who)
+        name = visitor(address, session)
+        self._admit(name)
+        self._reading.append(name)
         try:
             yield
         except PlaygroundError:
-            self._refused.append((time.monotonic() + REFUSED_S, who))
+            self._refused.append((time.monotonic() + REFUSED_S, name))
             raise
         finally:
-            self._reading.remove(who)
+            self._reading.remove(name)
 
     def start(
         self,
@@ -165,11 +165,11 @@ class Turns:
         Raises:
             PlaygroundError: the visitor's runs, or all runs, are too many.
         """
-        who, stopped = visitor(address, session), self._begun.pop(session, False)
-        self._admit(who)
+        name, stopped = visitor(address, session), self._begun.pop(session, False)
+        self._admit(name)
         if stopped:
             return None
-        turn = Turn(who, Run(work), tab, about, {session})
+        turn = Turn(name, Run(work), tab, about, {session})
         self._turns.append(turn)
         self._queue.add(turn.run) if device else turn.run.begin()
         return turn
@@ -195,12 +195,12 @@ class Turns:
         """
         run, reader = turn.run, Reader()
         end, pause = asyncio.wrap_future(run.end), 1 / (NEAR_HZ if _near(address) else HZ)
-        said, refused, since, limits = "", "", time.monotonic(), self._access.limits
+        place, refused, since, limits = "", "", time.monotonic(), self._access.limits
         try:
             turn.sessions.add(session)
             for batch in run.batches():
-                if (place := _place(self._queue.ahead(run))) and place != said:
-                    batch = [Progress(said := place)]
+                if (now := _place(self._queue.ahead(run))) and now != place:
+                    batch = [Progress(place := now)]
                 if batch:
                     yield batch
                 if run.began is None and time.monotonic() > since + limits.wait_s:
@@ -234,11 +234,11 @@ class Turns:
             turn.tab = ""
             turn.run.stop()
 
-    def _admit(self, who: str) -> None:
+    def _admit(self, visitor: str) -> None:
         self._refused = [it for it in self._refused if it[0] > time.monotonic()]
         self._turns = [it for it in self._turns if it.sessions or it.tab or not it.run.end.done()]
         runs = [*(turn.visitor for turn in self._turns if not turn.run.end.done()), *self._reading]
-        self._access.admit(runs.count(who) + [name for _, name in self._refused].count(who), len(runs))
+        self._access.admit(runs.count(visitor) + [name for _, name in self._refused].count(visitor), len(runs))
 
 
 def _near(address: str) -> bool:

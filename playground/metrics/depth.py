@@ -77,10 +77,10 @@ def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[Dept
 def speedups(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> list[AtDepth]:
     """Compare each span of a lane with the baseline's."""
     plain = {it.low: it for it in base}
-    return [_beside(plain.get(it.low), it) for it in ours]
+    return [_compared(plain.get(it.low), it) for it in ours]
 
 
-def _beside(base: DepthFigures | None, ours: DepthFigures) -> AtDepth:
+def _compared(base: DepthFigures | None, ours: DepthFigures) -> AtDepth:
     if base is None or not base.tokens_per_s or not ours.tokens_per_s:
         return AtDepth(ours, None, None)
     ratio = ours.tokens_per_s / base.tokens_per_s

@@ -292,8 +292,8 @@ def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
             groups.setdefault((row.level, row.lane), []).append(row)
     found = []
     for (level, lane), group in groups.items():
-        beside = [base[level, row.number] for row in group]
-        ratio = pooled([_timed(row) for row in beside], [_timed(row) for row in group], len(groups))
+        baselines = [base[level, row.number] for row in group]
+        ratio = pooled([_timed(row) for row in baselines], [_timed(row) for row in group], len(groups))
         found.append(Gain(level, lane, len(group), ratio.speedup, ratio.interval))
     return found
 

@@ -152,12 +152,12 @@ def _of_runs(parts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     return math.sqrt((noise**2).sum() / freedom * (weights**2).sum() / runs), freedom
 
 
-# The speed-up of a lane that took turns with another, from the moments that both lived through. By turns, equal times
+# The speed-up of a lane that took turns with another, from the moments in which both ran. By turns, equal times
 # on the clocks of two lanes were about the same moment. Windows of that time are compared: whatever else the machine
 # did then, it did to both. So a neighbour's burst does not move the ratio, and the spread over the windows says how
 # sure it is.
 
-WINDOWS = 10  # of the time that both lanes lived through
+WINDOWS = 10  # of the time in which both lanes ran
 LEAST = 6  # windows, of two rounds or more
 MOST = 1000  # windows after the faster lane's end
 OFTEN = 5  # rounds with as many drafted tokens that are enough to know their usual time
@@ -269,8 +269,8 @@ class _Lane:
 
 
 def _windows(base: _Lane, ours: _Lane) -> tuple[np.ndarray, int]:
-    """Return the starts of the windows, and how many of them both lanes lived through: the first. None of either where
-    that are too few."""
+    """Return the starts of the windows, and how many of the first ones both lanes ran in. None of either where that are
+    too few."""
     few = min(base, ours, key=lambda lane: len(lane.seconds))
     end = min(lane.start_s[-1] + lane.seconds[-1] for lane in (base, ours))
     last = max(lane.start_s[-1] for lane in (base, ours))

@@ -198,7 +198,7 @@ class LoadedModel(Loaded):
 
     @cached_property
     def native(self) -> NativeModel | str:
-        """The model in the words of the CPU engine, or why torch runs it, as a clause."""
+        """The model as the CPU engine's struct, or why torch runs it, as a clause."""
         return native_model(self.model)
 
     @property
@@ -297,7 +297,7 @@ def _options(
     for."""
     dtype, device, bits = format_.dtype, format_.device, format_.bits
     stored = torch.float32 if weights.gguf else "auto"
-    if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # asked for by its name
+    if engine() and bits == HALF and not own_blocks and dtype == torch.bfloat16:  # chosen by its name
         stored = dtype
     options: dict[str, Any] = {"dtype": stored if packs else dtype}
     spread, few, how = check_memory(weights, dtype, device, bits), None, ""

@@ -28,10 +28,10 @@ from playground.tensor_header import header
 from playground.trace import Experts, Shape
 
 
-def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
-    """Returns the bytes of a model's weights. Memory shared with the model `beside` is left out; nothing is counted
-    twice."""
-    shared = set() if beside is None else _bytes_held(beside).keys()
+def weights_bytes(model: nn.Module, shared_with: nn.Module | None = None) -> int:
+    """Returns the bytes of a model's weights. Memory that the model `shared_with` holds too is left out; nothing is
+    counted twice."""
+    shared = set() if shared_with is None else _bytes_held(shared_with).keys()
     return sum(size for at, size in _bytes_held(model).items() if at not in shared)
 
 

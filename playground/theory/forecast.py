@@ -50,7 +50,7 @@ class Hardware:
 
     @property
     def ranges(self) -> tuple[tuple[float, float], ...]:
-        """What is assumed as a range: the last argument of `seconds`, low and high."""
+        """The quantities that are assumed as a range, low and high: the last argument of `seconds`."""
         return self.memory, self.arithmetic, self.product_us, self.pass_us
 
     def rate(self, form: str) -> float:
@@ -60,7 +60,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Drafts:
-    """What a run says of a way of drafting.
+    """A way of drafting, as a run measured it.
 
     `accepted`: for each position of a draft, how many drafts reached it and how many of these had it accepted. `share`:
     of the rounds that drafted. `used`: the mean length of a draft. `drafter`: None where it has no weights. `parallel`:
@@ -103,9 +103,9 @@ class Drafts:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how it decodes: sequences in a `batch`, tokens of `context` in each, and the `form` in which it
-    multiplies. `stored`: the bytes of a weight, if it is stored in another. `measured`: whether this is the run's own
-    machine, where a drafter may run eagerly."""
+    """The way of decoding on some hardware: sequences in a `batch`, tokens of `context` in each, and the `form` of
+    multiplications. `stored`: the bytes of a weight, if it is stored in another. `measured`: whether this is the run's
+    own machine, where a drafter may run eagerly."""
 
     hardware: Hardware
     form: str = "bfloat16"

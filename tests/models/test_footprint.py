@@ -19,8 +19,8 @@ def test_what_a_drafter_shares_with_its_target_is_the_targets(tiny_llama):
     draft_ids = torch.arange(0, 100)
     heads = ParallelHeads(tiny_llama, draft_ids, 2)
     own = sum(p.numel() * 4 for p in heads.parameters()) + 100 * 8 + 100 * tiny_llama.config.hidden_size * 4
-    assert weights_bytes(heads, beside=tiny_llama) == own
-    assert weights_bytes(tiny_llama, beside=tiny_llama) == 0
+    assert weights_bytes(heads, shared_with=tiny_llama) == own
+    assert weights_bytes(tiny_llama, shared_with=tiny_llama) == 0
 
 
 def test_a_cache_grows_with_its_text(tiny_llama):

@@ -58,7 +58,7 @@ class BranchesDrafter(Drafter, ABC):
 
     @abstractmethod
     def _wanted(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Wanted | None:
-        """Returns what a draft of the likeliest tokens shall be like; None where it must be grown."""
+        """Returns the limits of a draft of the likeliest tokens; None where it must be grown."""
 
     @abstractmethod
     def _wants_all(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> bool:

@@ -68,7 +68,7 @@ class BlockBranches(HiddenBranches):
         return self._block.rewind(length)
 
 
-LEAST = 256  # columns beside a network's own; there are twice as many whenever the text needs more
+LEAST = 256  # columns added to a network's own; there are twice as many whenever the text needs more
 
 
 class TextVocabulary:
@@ -76,11 +76,11 @@ class TextVocabulary:
     above all the rare ones that names consist of. It has few sizes, so that what is captured serves a text of any
     length: the columns that are left are of tokens that the text lacks, and their logits are -inf.
 
-    `further`: int64, on the host, the columns beside the network's own, as `SharedHead.further` takes them."""
+    `further`: int64, on the host, the columns added to the network's own, as `SharedHead.further` takes them."""
 
     further: torch.Tensor
     _draft_ids: torch.Tensor
-    _columns: tuple[torch.Tensor, torch.Tensor] | None  # None until logits are asked for
+    _columns: tuple[torch.Tensor, torch.Tensor] | None  # None until logits are computed
 
     def __init__(self, network: SharedHead) -> None:
         self._network = network
@@ -180,7 +180,7 @@ class DraftChoice:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """What captured work over logits depends on, beside its arguments."""
+        """The values that captured work over logits depends on in addition to its arguments."""
         return self._vocab_size, self._sampler.settings
 
     @property

@@ -363,7 +363,8 @@ class SampledTreeDrafter(TreeDrafter):
 
 def _drawn(plan: Plan, choose: DraftChoice, captured: Captured, numbers: torch.Tensor) -> Several:
     """Draws all levels without the host between them, by captured work. `numbers`: those of `Sampler.numbers`, for as
-    many samples as there are parents; a parent that is not drawn, or ends the text, is drawn from in vain."""
+    many samples as there are parents; what is drawn after a parent that is not drawn, or ends the text, is
+    not used."""
     widths = [*map(len, plan.parents)]
     picks = [plan.picks(depth) for depth in range(1, len(widths))]
     sent = torch.cat([numbers, torch.tensor([*chain.from_iterable(picks)], dtype=torch.int64)])

@@ -41,7 +41,7 @@ class UniversalDrafter(Drafter):
         names = set(self._tokenizer.convert_ids_to_tokens(sorted(own)))
         self._hidden = {id_ for id_ in special_ids(target) if target.convert_ids_to_tokens(id_) not in names}
         self._held: list[int] = []  # tokens in the cache
-        self._kept = 0  # how many of them the last roll-back left
+        self._left = 0  # how many of them were left by the last roll-back
 
     @property
     def cache_bytes(self) -> int:
@@ -66,11 +66,11 @@ class UniversalDrafter(Drafter):
     def _roll_back(self, text: Sequence[int]) -> None:
         """Rolls the cache back to the common prefix of cache and text, without the text's last token."""
         common = shared(self._held, text[:-1])
-        if common < self._kept and self._model.discards_old:
+        if common < self._left and self._model.discards_old:
             self._model, common = self._new_runner(), 0
         elif common < self._model.length:
             self._model.commit(common)
-        self._kept = min(common, self._model.length)
+        self._left = min(common, self._model.length)
         del self._held[common:]
 
     def _draft(self, text: list[int], end: TextEnd, k: int, most: int, stop_below: float) -> Draft:

@@ -134,9 +134,9 @@ class Runner(ABC):
         them. Must follow every pass, or the passes of one draft, even where nothing is dropped."""
 
     def run(self, key: Hashable, work: Callable[..., Tensors], *given: torch.Tensor) -> Tensors:
-        """Returns `work(*given)`, with all tensors on the device, of something that drafts beside this model; a static
-        runner replays it where it was captured, see `Graphs.call`. `key` is unique to what `work` depends on beside its
-        arguments."""
+        """Returns `work(*given)`, with all tensors on the device, for a network that drafts for this model; a static
+        runner replays it where it was captured, see `Graphs.call`. `key` is unique to what `work` depends on in
+        addition to its arguments."""
         return work(*(to_device(tensor, self.device) for tensor in given))
 
     @abstractmethod

@@ -206,8 +206,8 @@ class EagerRunner(Runner):
     def _crosses(self, tokens: int, tree: Sequence[int] | None) -> bool:
         """True where a pass over `tokens` crosses the seam. Its last position decides, and not the number of tokens in
         the cache: the branches of a tree share positions."""
-        beside = len(tree) - int(ancestry(tree).sum(1).max()) if tree else 0
-        return self.length <= self._seam < self.length + tokens - beside
+        others = len(tree) - int(ancestry(tree).sum(1).max()) if tree else 0
+        return self.length <= self._seam < self.length + tokens - others
 
     def _tree_inputs(self, start: int, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
         """Returns the model's inputs for a pass over `tokens`, the last of which are a tree. `start`: the position of

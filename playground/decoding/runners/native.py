@@ -165,7 +165,7 @@ class NativeRunner(Runner):
 
 
 class Wanted(NamedTuple):
-    """What a draft of the likeliest tokens shall be like.
+    """The limits of a draft of the likeliest tokens.
 
     Attributes:
         depth, width, size: the most tokens in a branch, after each token, and in all.

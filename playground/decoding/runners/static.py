@@ -38,9 +38,9 @@ class StaticRunner(Runner):
         super().__init__(static.model)
         self._static, self._widest, self._whole = static, width_of(widest), whole
         static.whole.room = max(static.whole.room, room)
-        self._saved: list[list[Tensor]] = []  # entries of the model and of what drafts beside it
+        self._saved: list[list[Tensor]] = []  # entries of the model's cache, then of its drafters'
         self._layers: Sequence[int] = ()
-        self._beside: list[StaticNetworkRunner] = []
+        self._drafters: list[StaticNetworkRunner] = []
 
     @property
     def cache_bytes(self) -> int:
@@ -75,14 +75,14 @@ class StaticRunner(Runner):
         if why_growing(layer.config) or any(windows_of(layer.config)):
             return EagerLayer(layer)
         runner = StaticLayerRunner(self._static.layer(layer))
-        self._beside.append(runner)
+        self._drafters.append(runner)
         return runner
 
     def block(self, network: BlockNetwork) -> BlockRunner:
         if has_growing_rope(network.config):
             return EagerBlock(network)
         runner = StaticNetworkRunner(self._static.block(network))
-        self._beside.append(runner)
+        self._drafters.append(runner)
         return runner
 
     def first_layers(self, layers: PreTrainedModel) -> StaticRunner:
@@ -93,7 +93,7 @@ class StaticRunner(Runner):
         (self._whole or self)._take()
         hidden, room = self._static.watch(self._layers), max(self._static.whole.room, self.length)
         self._static.prepare(self.length, room + self._widest, self._widest)
-        for runner in self._beside:
+        for runner in self._drafters:
             assert hidden is not None, "what drafts from hidden states watches them"
             runner.prepare(hidden)
         self._static.fulfil(self.length)
@@ -160,15 +160,15 @@ class StaticRunner(Runner):
         static.graphs.forget()  # to capture it would overwrite entries
         static.cache.clear()
         if self._saved:
-            own, *beside = self._saved
-            static.cache.paste(own)
-            for runner, saved in zip(self._beside, beside, strict=True):
+            entries, *others = self._saved
+            static.cache.paste(entries)
+            for runner, saved in zip(self._drafters, others, strict=True):
                 runner.restore(saved)
             self._saved = []
 
     def _save(self) -> None:
         try:
-            self._saved = [self._static.cache.copied(self.length), *(runner.saved() for runner in self._beside)]
+            self._saved = [self._static.cache.copied(self.length), *(runner.saved() for runner in self._drafters)]
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise

@@ -34,7 +34,7 @@ class StaticNetwork(ABC):
     """A network with its static cache, its buffers and its graphs. It outlives the runs; one runner uses it at a time.
 
     Args:
-        network: the network, whose modules are told which kernels to use.
+        network: the network, whose modules are set to use certain kernels.
         layers: the number of layers in its cache.
         ahead: entries that a draft takes at most.
         target: the static model. The length of its cache limits that of a text, and its kernels are used here too: a
@@ -229,13 +229,13 @@ class StaticLayer(StaticNetwork):
         """Drafts after `read` without the host between the passes. As many are captured at once as were drafted twice.
 
         Args:
-            key: unique to what `work` depends on beside its arguments.
+            key: unique to what `work` depends on in addition to its arguments.
             work: takes a function, the (1, draft vocabulary) logits after the text, the id of each of their columns,
                 `numbers` and `given`. It can be captured. The function runs a pass, from the tokens of one depth and,
                 except in a chain, for each the row of the last pass that it follows; and returns their logits.
             passes: the number of tokens in each pass.
             numbers: int64, on the host.
-            further: on the host, columns beside the layer's own, as `SharedHead.further` takes them.
+            further: on the host, columns added to the layer's own, as `SharedHead.further` takes them.
 
         Returns:
             What `work` returned. The next draft may overwrite it.

@@ -34,7 +34,7 @@ def choose_threads(
     Args:
         run_pass: runs one pass of the target over one token.
         clock: returns the time in seconds.
-        native: whether the engine runs the target; torch then computes on one thread beside it.
+        native: whether the engine runs the target; torch then computes on one thread.
 
     Returns:
         True where the number changed.

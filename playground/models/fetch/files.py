@@ -37,8 +37,8 @@ def cache_folder() -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a path beside `path` to write to. What is written there takes its place once it is whole; if writing fails,
-    `path` does not change."""
+    """Gives a path in the same folder to write to. The file there replaces `path` once it is complete; if writing
+    fails, `path` does not change."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield part

@@ -1,4 +1,4 @@
-"""What a drafter's files say that does not fit the target, before a token is drafted."""
+"""Checks a drafter's files against its target, before a token is drafted."""
 
 from __future__ import annotations
 
@@ -105,34 +105,34 @@ def _map(files: _Files) -> Iterator[Finding]:
     offsets, marks, head = (files.state.get(key) for key in ("d2t", "t2d", "lm_head.weight"))
     if offsets is None:
         if head is not None and len(head) < files.text.vocab_size:
-            said = f"Its head drafts {len(head):,} of the target's {files.text.vocab_size:,} tokens, and no d2t says"
-            yield Finding("broken", "draft vocabulary", f"{said} which.{_rebuilt(files)}")
+            text = f"Its head drafts {len(head):,} of the target's {files.text.vocab_size:,} tokens, and no d2t says"
+            yield Finding("broken", "draft vocabulary", f"{text} which.{_rebuilt(files)}")
         return
     places = torch.arange(len(offsets))
     ids = offsets.long() + places
     if int(ids.min()) < 0 or int(ids.max()) >= files.text.vocab_size:
         absolute = bool((offsets[1:] > offsets[:-1]).all()) and int(offsets.min()) >= 0
-        said = "it holds the target's ids, and not what to add to a draft id" if absolute else "it was made for another"
-        yield Finding("broken", "draft vocabulary", f"d2t names token {int(ids.max()):,}, which there is not: {said}.")
+        text = "it holds the target's ids, and not what to add to a draft id" if absolute else "it was made for another"
+        yield Finding("broken", "draft vocabulary", f"d2t names token {int(ids.max()):,}, which there is not: {text}.")
         return
     if marks is None:
         return
     if len(marks) != files.text.vocab_size:
-        said = f"t2d marks tokens of a vocabulary of {len(marks):,}, and the target has {files.text.vocab_size:,}."
-        yield Finding("mismatched", "draft vocabulary", said)
+        text = f"t2d marks tokens of a vocabulary of {len(marks):,}, and the target has {files.text.vocab_size:,}."
+        yield Finding("mismatched", "draft vocabulary", text)
         return
     marked = marks.bool().nonzero()[:, 0]
     if torch.equal(marked, ids.sort().values):
         return
     by = int((marked - ids).mode().values) if len(marked) == len(ids) else 0
     if torch.equal(marked, offsets.long()):
-        said = "d2t holds the target's ids, which t2d marks, and not what to add to a draft id"
+        text = "d2t holds the target's ids, which t2d marks, and not what to add to a draft id"
     elif by and torch.equal(marked, ids + by):
-        said = f"d2t and t2d are shifted against each other by {by:+d}"
+        text = f"d2t and t2d are shifted against each other by {by:+d}"
     else:
         wrong = len(set(ids.tolist()) - set(marked.tolist()))
-        said = f"d2t and t2d disagree: {wrong:,} of {len(ids):,} drafted tokens are not marked"
-    yield Finding("broken", "draft vocabulary", f"{said}.")
+        text = f"d2t and t2d disagree: {wrong:,} of {len(ids):,} drafted tokens are not marked"
+    yield Finding("broken", "draft vocabulary", f"{text}.")
 
 
 def _rebuilt(files: _Files) -> str:
@@ -199,13 +199,13 @@ def _layers(files: _Files) -> Iterator[Finding]:
     elif ids and max(ids) > n:
         yield Finding("mismatched", "layers", f"It reads layer {max(ids)}; the target has {n}.")
     elif ids and len(ids) == 3 and (depth := _usual_depth(ids)) not in (None, n, n + 1, n - 1):
-        said = f"It reads layers {', '.join(map(str, ids))}, the usual ones of a target of {depth} layers"
-        yield Finding("suspect", "layers", f"{said}; this one has {n}.")
+        text = f"It reads layers {', '.join(map(str, ids))}, the usual ones of a target of {depth} layers"
+        yield Finding("suspect", "layers", f"{text}; this one has {n}.")
     tensors = len({key.split(".")[1] for key in files.state if key.startswith("layers.")}) or 1
     configured = files.layer.get("num_hidden_layers", tensors)
     if files.state and "eagle" in json.dumps(files.raw).lower() and configured != tensors:
-        said = f"config.json names {configured} layers, and there are weights for {tensors}: copied from the target's."
-        yield Finding("note", "layers", said)
+        text = f"config.json names {configured} layers, and there are weights for {tensors}: copied from the target's."
+        yield Finding("note", "layers", text)
 
 
 def _usual_depth(ids: list[int]) -> int | None:
@@ -234,8 +234,8 @@ def _mask(files: _Files) -> Iterator[Finding]:
     tokenizer: Any = files.target.tokenizer
     token = None if id_ is None else tokenizer.convert_ids_to_tokens(id_) if id_ < len(tokenizer) else None
     if token is not None and token not in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}:
-        said = f"Its mask token, {id_}, is {token!r}, an ordinary token of the target's vocabulary."
-        yield Finding("suspect", MASK, said)
+        text = f"Its mask token, {id_}, is {token!r}, an ordinary token of the target's vocabulary."
+        yield Finding("suspect", MASK, text)
 
 
 def _reach(files: _Files) -> Iterator[Finding]:
@@ -247,16 +247,16 @@ def _reach(files: _Files) -> Iterator[Finding]:
         )  # fmt: skip
     rope, mine = getattr(files.text, "rope_parameters", None) or {}, files.layer.get("rope_parameters") or files.layer
     if mine.get("rope_theta") and rope.get("rope_theta") and mine["rope_theta"] != rope["rope_theta"]:
-        said = f"Its rope_theta is {mine['rope_theta']:,.0f}, the target's {rope['rope_theta']:,.0f}."
-        yield Finding("note", "rope", said)
+        text = f"Its rope_theta is {mine['rope_theta']:,.0f}, the target's {rope['rope_theta']:,.0f}."
+        yield Finding("note", "rope", text)
 
 
 def _tokenizer(ours: Any, theirs: Any) -> Iterator[Finding]:
     mine, yours = ours.get_vocab(), theirs.get_vocab()
     if differing := [token for token in mine.keys() | yours.keys() if mine.get(token) != yours.get(token)]:
         token = min(differing, key=lambda it: yours.get(it, len(yours)))
-        said = f"{len(differing):,} tokens have other ids, such as {token!r}: {mine.get(token)}"
-        yield Finding("mismatched", "tokenizer", f"{said}, and {yours.get(token)} in the target.")
+        text = f"{len(differing):,} tokens have other ids, such as {token!r}: {mine.get(token)}"
+        yield Finding("mismatched", "tokenizer", f"{text}, and {yours.get(token)} in the target.")
     for name in ("bos_token_id", "eos_token_id", "add_bos_token"):
         a, b = getattr(ours, name, None), getattr(theirs, name, None)
         if a != b:

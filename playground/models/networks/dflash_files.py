@@ -118,13 +118,13 @@ def read_block(
             output_loading_info=True,
         )
         base, report = loaded
-        beside = {key: tensor for key, tensor in state.items() if known.match(key) or not LAYERS.match(key)}
-        unknown = {*report["unexpected_keys"], *(key for key in beside if not known.match(key))}
+        others = {key: tensor for key, tensor in state.items() if known.match(key) or not LAYERS.match(key)}
+        unknown = {*report["unexpected_keys"], *(key for key in others if not known.match(key))}
         check_tensors(weights.name, report["missing_keys"], unknown)
         vocab_size = target.model.config.get_text_config(decoder=True).vocab_size
-        reduced = any(len(beside[key]) != vocab_size for key in ("d2t", "lm_head.weight") if key in beside)
-        ids = mapped_ids(weights.name, beside, vocab_size) if reduced else None
-    return BlockFiles(weights, layout, base, ids, beside)
+        reduced = any(len(others[key]) != vocab_size for key in ("d2t", "lm_head.weight") if key in others)
+        ids = mapped_ids(weights.name, others, vocab_size) if reduced else None
+    return BlockFiles(weights, layout, base, ids, others)
 
 
 def under(start: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:

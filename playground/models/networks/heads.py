@@ -91,7 +91,7 @@ class SharedHead(nn.Module):
         return self._target_head.weight.detach()[ids].to(self._dtype)
 
     def further(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns rows of the target's head and a bias, as of a linear layer, for columns beside the network's own.
+        """Returns rows of the target's head and a bias, as of a linear layer, for columns added to the network's own.
         `numbers`: int64, on the device, how many of the columns are used, then the token id of each; the bias of the
         others is -inf. Captured work may call it."""
         count, ids = numbers[:1], numbers[1:]

@@ -1,4 +1,4 @@
-"""Other ways to read a drafter's weights: what its config.json says wrongly, or an engine takes differently.
+"""Other ways to read a drafter's weights, for a config.json that is wrong or that another engine reads differently.
 
 A reading is a mapping of fields to values, which `read_as` sets on a loaded network. The doctor scores a drafter under
 each of `readings`; a pair file can carry the one that fits (`Pair.readings`). Published drafters were met that need
@@ -65,7 +65,7 @@ def readings(network: nn.Module, loaded: LoadedModel) -> dict[str, Reading]:
 
 
 def _moved(layers: Sequence[int], n: int) -> dict[str, Reading]:
-    """The same layers one later or one earlier; -1 is the last one's output after the final norm."""
+    """Returns the readings of layers one later or one earlier; -1 is the last one's output after the final norm."""
     found: dict[str, Reading] = {}
     for by, words in ((-1, "inputs of the layers instead of outputs"), (1, "outputs of the layers instead of inputs")):
         moved = [(n - 1 if layer == -1 else layer) + by for layer in layers]
@@ -75,8 +75,8 @@ def _moved(layers: Sequence[int], n: int) -> dict[str, Reading]:
 
 
 def _masks(network: DFlash, target: LoadedModel) -> dict[str, Reading]:
-    """Other tokens that may stand for the slots to draft: those that no text has, such as the first reserved ones
-    (Llama 3.1's and gpt-oss's drafters), and the first row past them (Qwen 3's)."""
+    """Returns the readings by other tokens that may mark the slots to draft: those that no text has, such as the first
+    reserved ones (Llama 3.1's and gpt-oss's drafters), and the first row past them (Qwen 3's)."""
     tokenizer: Any = target.tokenizer
     usual = [tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id]
     added = sorted((id_, token.lower()) for token, id_ in tokenizer.get_added_vocab().items())
@@ -116,7 +116,7 @@ def undo(changed: Undo) -> None:
 
 
 def _places(network: Any, field: str, value: Any) -> list[tuple[Any, str, Any]]:
-    """Returns the objects and attributes that a field stands for, with their new values."""
+    """Returns the objects and attributes that a field sets, with their new values."""
     eagle, block = isinstance(network, Eagle3Head), isinstance(network, DFlash)
     if field == "layers" and hasattr(network, "layers"):
         return [(network, "layers", tuple(value))]

@@ -44,7 +44,7 @@ SECONDS = 120  # a compiler that takes longer at the first start is given up
 
 
 def file_name(system: str, machine: str) -> str:
-    """Returns the name of the library for a machine, in Python's words for system and machine."""
+    """Returns the name of the library for a machine, by Python's names of system and machine."""
     machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(machine, machine)
     names = {"linux": f"linux-{machine}.so", "darwin": f"macos-{machine}.dylib"}
     return names.get(system, f"{system}-{machine}.so")

@@ -1,5 +1,5 @@
-"""Networks that draft from hidden states in the engine's words: a layer (`native_drafter`), or a few that draft a block
-(`native_block`). Both return None for what torch runs."""
+"""Networks that draft from hidden states, as structs of the engine: a layer (`native_drafter`), or a few that draft a
+block (`native_block`). Both return None for what torch runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NativeDrafter(Native):
 
 
 def native_drafter(network: Any, found: Engine) -> NativeDrafter | None:
-    """Returns a network in the engine's words; None if torch runs it."""
+    """Returns a network as the engine's struct; None if torch runs it."""
     return NativeDrafter(network, found) if _can_run(network) else None
 
 
@@ -106,7 +106,7 @@ class NativeBlock(Native):
 
 
 def native_block(network: Any, found: Engine) -> NativeBlock | None:
-    """Returns a network in the engine's words, made once for each network; None if torch runs it."""
+    """Returns a network as the engine's struct, made once for each network; None if torch runs it."""
     made: dict[str, NativeBlock | None] = network.__dict__.setdefault("native", {})
     if found.name not in made:
         made[found.name] = NativeBlock(network, found) if _can_run_block(network) else None

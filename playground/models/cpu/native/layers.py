@@ -57,13 +57,13 @@ class NativeLinear(nn.Module):
         unpacked at every call."""
         if self._matrix is not None:
             return self._matrix
-        dtype, beside = {BFLOAT16: (torch.bfloat16, 2), FLOAT16: (torch.half, 1)}[self.kind]
-        rows = self.groups.view(dtype).unflatten(1, (-1, GROUP, beside)).transpose(1, 2).flatten(2).flatten(0, 1)
+        dtype, adjacent = {BFLOAT16: (torch.bfloat16, 2), FLOAT16: (torch.half, 1)}[self.kind]
+        rows = self.groups.view(dtype).unflatten(1, (-1, GROUP, adjacent)).transpose(1, 2).flatten(2).flatten(0, 1)
         return rows[: self.out_features, : self.in_features].float()
 
     @property
     def matrix(self) -> Matrix:
-        """The layer in the engine's words. Valid as long as the layer lives."""
+        """The layer as the engine's struct, which is valid as long as the layer exists."""
         bias = None if self._bias is None else self._bias.data_ptr()
         return Matrix(self.groups.data_ptr(), bias, self.kind, self.out_features, self.in_features)
 
@@ -136,10 +136,10 @@ def of_linear(linear: nn.Linear, matrix: Tensor | None = None, head: bool = Fals
     rows, columns = weight.shape
     if head and columns % BLOCK == 0 and (found := blocks_of(weight)):
         return of_eight_bits(*found, bias, matrix)
-    kind, beside = FLOAT16, 1
+    kind, adjacent = FLOAT16, 1
     if weight.dtype == torch.bfloat16:
-        kind, beside, weight = BFLOAT16, 2, F.pad(weight, (0, -columns % BLOCK))
-    stored = by_groups(weight if beside == 2 else weight.half()).unflatten(2, (-1, beside))
+        kind, adjacent, weight = BFLOAT16, 2, F.pad(weight, (0, -columns % BLOCK))
+    stored = by_groups(weight if adjacent == 2 else weight.half()).unflatten(2, (-1, adjacent))
     groups = stored.transpose(1, 2).contiguous().view(torch.uint8)
     return NativeLinear(kind, groups.flatten(1), rows, columns, bias, matrix)
 

@@ -131,7 +131,7 @@ class Engine(NamedTuple):
 
 
 class Threads:
-    """The number of threads of the engine's passes. Torch computes on one beside them: two teams would wait for each
+    """The number of threads of the engine's passes. Torch then computes on one thread: two teams would wait for each
     other's cores."""
 
     number = max(1, torch.get_num_threads())

@@ -1,4 +1,4 @@
-"""A loaded model in the engine's words: `native_model` says whether the engine can run it, and where its weights are.
+"""A loaded model as the engine's struct: `native_model` says whether the engine can run it, and where its weights are.
 
 Nothing is copied: the engine reads the weights of the layers that torch runs too.
 """
@@ -42,12 +42,12 @@ class Native:
     """Layers that the engine runs.
 
     Attributes:
-        struct: the layers in the engine's words, and what comes before and after them.
+        struct: the layers, and what comes before and after them, as the engine's struct.
         engine: what runs them.
 
     Args:
         decoder: the module that holds the layers and their rotary embedding.
-        layers: the layers in the engine's words.
+        layers: the layers as the engine's structs.
         more: the other fields of `Model`.
     """
 
@@ -104,7 +104,7 @@ class NativeModel(Native):
 
 
 def layer_of(layer: Any) -> Layer:
-    """Returns a fused layer in the engine's words, which are valid as long as it lives."""
+    """Returns a fused layer as the engine's struct, which is valid as long as the layer exists."""
     norms = layer.before_attention.weight, layer.before_mlp.weight
     heads = (layer.of_heads.weight[0], layer.of_heads.weight[-1]) if layer.of_heads else ()
     pointers = [norm.data_ptr() for norm in (*norms, *heads)] + [None] * (2 - len(heads))
@@ -129,7 +129,7 @@ def _shape(parts: Sequence[Any]) -> tuple[int, int] | None:
 
 
 def native_model(model: PreTrainedModel) -> NativeModel | str:
-    """Returns the model in the engine's words, or why torch runs it, as a clause; "" where nothing asks for the engine:
+    """Returns the model as the engine's struct, or why torch runs it, as a clause; "" where nothing needs the engine:
     on a GPU, and in formats that torch computes in."""
     found = engine()
     if model.device.type != "cpu":
