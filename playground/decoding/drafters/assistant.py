@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedModel
 
 from playground.decoding import parity_check
-from playground.decoding.drafters.base import NOTHING, Branches, Captured, Draft, rewound_model
+from playground.decoding.drafters.base import NOTHING, Captured, Draft, ModelBranches
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.pass_cost import PassCost
@@ -30,35 +30,21 @@ from playground.decoding.runners.static import StaticRunner
 from playground.decoding.sampling import Sampler, Tensors
 
 
-class AssistantBranches(Branches):
-    """`Branches` that grow a chain. The assistant's KV cache lasts across rounds, so that it processes each token once.
+class AssistantBranches(ModelBranches):
+    """Grows a chain with an assistant, which processes each token once."""
 
-    Args:
-        vocab_size: the target's. Two models with one tokenizer may pad their embeddings to different sizes: the
-            assistant's surplus ids are never drafted, and ids that it lacks have q = 0.
-    """
-
-    def __init__(self, assistant: Runner, vocab_size: int) -> None:
-        assistant.prepare()
-        self.draft_ids = torch.arange(min(assistant.vocab_size, vocab_size), device=assistant.device)
-        self.context = assistant.context_limit
-        self._assistant = assistant
-        self._root: torch.Tensor  # (1, draft vocabulary), the logits after the text
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._assistant.cache_bytes
+    _root: torch.Tensor  # (1, draft vocabulary), the logits after the text
 
     @property
     def captured(self) -> Captured | None:
-        return self._drafted if isinstance(self._assistant, StaticRunner) else None
+        return self._drafted if isinstance(self._model, StaticRunner) else None
 
     def _drafted(self, key: Hashable, work: Function, passes: Sequence[int], *given: torch.Tensor) -> Tensors:
-        assert isinstance(self._assistant, StaticRunner), "it is captured"
-        return self._assistant.drafted(key, work, len(passes), self._root, *given)
+        assert isinstance(self._model, StaticRunner), "it is captured"
+        return self._model.drafted(key, work, len(passes), self._root, *given)
 
     def read(self, ids: Sequence[int]) -> bool:
-        self._root = self._logits(ids[self._assistant.length :])
+        self._root = self._logits(ids[self._model.length :])
         return True
 
     def root(self, ids: Sequence[int]) -> torch.Tensor:
@@ -69,13 +55,7 @@ class AssistantBranches(Branches):
         return self._logits(ids)
 
     def _logits(self, ids: Sequence[int] | torch.Tensor) -> torch.Tensor:
-        return self._assistant.forward(ids, keep=1)[:, : len(self.draft_ids)]
-
-    def prepare(self) -> None:
-        self._assistant.prepare()
-
-    def rewind(self, length: int) -> int:
-        return rewound_model(self._assistant, length)
+        return self._model.forward(ids, keep=1)[:, : len(self.draft_ids)]
 
 
 class AssistantDrafter(ChainDrafter):

@@ -228,13 +228,34 @@ class Branches(Protocol):
         """Implements `Drafter.rewind`."""
 
 
-def rewound_model(model: Runner, length: int) -> int:
-    """Implements `Drafter.rewind` for a model that reads nothing but the text."""
-    if model.length > length and model.discards_old:
-        return 0
-    model.commit(min(model.length, length))
-    model.prepare()
-    return length
+class ModelBranches(Branches):
+    """The base of those that a language model grows, which reads nothing but the text. Its KV cache lasts across
+    rounds.
+
+    Args:
+        vocab_size: the target's. Two models with one tokenizer may pad their embeddings to different sizes: the model's
+            surplus ids are never drafted, and ids that it lacks have q = 0.
+    """
+
+    def __init__(self, model: Runner, vocab_size: int) -> None:
+        model.prepare()
+        self.draft_ids = torch.arange(min(model.vocab_size, vocab_size), device=model.device)
+        self.context = model.context_limit
+        self._model = model
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._model.cache_bytes
+
+    def prepare(self) -> None:
+        self._model.prepare()
+
+    def rewind(self, length: int) -> int:
+        if self._model.length > length and self._model.discards_old:
+            return 0
+        self._model.commit(min(self._model.length, length))
+        self._model.prepare()
+        return length
 
 
 class NoDrafter(Drafter):

@@ -23,7 +23,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from playground.decoding.drafters.base import Branches, rewound_model
+from playground.decoding.drafters.base import Branches, ModelBranches
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import BlockBranches, HiddenBranches, TextVocabulary
 from playground.decoding.runners.base import Runner
@@ -167,25 +167,16 @@ class PEagleBranches(HiddenParallelBranches):
 DRAFTS = 8  # tokens of a PARD pass: the paper trains so many
 
 
-class PardBranches(ParallelBranches):
-    """Drafts with a PARD model. Its KV cache of the text lasts across rounds; the mask tokens are dropped when their
-    draft is done.
+class PardBranches(ModelBranches, ParallelBranches):
+    """Drafts with a PARD model. The mask tokens are dropped when their draft is done. `mask`: the id of the mask
+    token."""
 
-    Args:
-        mask: the id of the mask token.
-        vocab_size: the target's; see `AssistantBranches`.
-    """
+    deepest = DRAFTS
 
     def __init__(self, model: Runner, mask: int, vocab_size: int) -> None:
-        model.prepare()
-        self.draft_ids = torch.arange(min(model.vocab_size, vocab_size), device=model.device)
-        self.deepest, self.context = DRAFTS, model.context_limit
-        self._model, self._mask = model, mask
+        super().__init__(model, vocab_size)
+        self._mask = mask
         self._text = 0  # tokens of the text
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._model.cache_bytes
 
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Returns the logits of DRAFTS positions, or of fewer near the end of the model's context; None where the text
@@ -199,12 +190,6 @@ class PardBranches(ParallelBranches):
 
     def end(self) -> None:
         self._model.commit(self._text)
-
-    def prepare(self) -> None:
-        self._model.prepare()
-
-    def rewind(self, length: int) -> int:
-        return rewound_model(self._model, length)
 
 
 def branches(setup: Setup) -> PardBranches:

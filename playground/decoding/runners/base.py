@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeVar
 
 import torch
-from torch import nn
-from transformers import Cache, DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.attention import context_of
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.eagle3 import Eagle3Head
+from playground.models.networks.mtp import MtpLayer, NativeLayer
 from playground.models.quantised import precision
 
 Its = TypeVar("Its", bound="Runner")
 Tensors = tuple[torch.Tensor, ...]
+RecursiveLayer = MtpLayer | Eagle3Head | NativeLayer  # those that can read their own output as hidden states
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"  # transformers' layer types
 
 
@@ -150,7 +153,7 @@ class Runner(ABC):
         or eager like this one, where the layer allows it."""
 
     @abstractmethod
-    def block(self, network: BlockNetwork) -> BlockRunner:
+    def block(self, network: DFlash) -> BlockRunner:
         """Returns a runner, with an empty cache, of a network that drafts a block at once from this model's hidden
         states. It is static or eager like this one, where the network allows it."""
 
@@ -180,33 +183,6 @@ class Runner(ABC):
 def in_place(path: Sequence[int]) -> bool:
     """True where nothing has to be moved: for a chain, and a tree's first branch."""
     return list(path) == list(range(len(path)))
-
-
-class RecursiveLayer(Protocol):
-    """A layer that can read its own output as hidden states, such as `MtpLayer`, which documents the methods.
-
-    Attributes:
-        config: the config of its attention, of transformers' class.
-        draft_ids: (draft vocabulary,), the token id of each column of its logits.
-    """
-
-    config: PretrainedConfig
-    draft_ids: torch.Tensor
-
-    def modules(self) -> Iterator[nn.Module]: ...
-
-    def new_cache(self) -> DynamicCache: ...
-
-    def __call__(
-        self,
-        ids: torch.Tensor,
-        hidden: torch.Tensor,
-        cache: Cache,
-        positions: torch.Tensor | None = None,
-        mask: torch.Tensor | None = None,
-    ) -> torch.Tensor: ...
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
 
 class LayerRunner(Protocol):
@@ -241,31 +217,6 @@ class LayerRunner(Protocol):
     def rewind(self, entries: int) -> int:
         """Rolls back to the first `entries` entries of the text; returns how many are left, 0 if it cannot roll
         back."""
-
-
-class BlockNetwork(Protocol):
-    """A network that drafts a block in one pass, such as `DFlash`, which documents the members."""
-
-    config: PretrainedConfig
-    block_size: int
-    draft_ids: torch.Tensor
-
-    def modules(self) -> Iterator[nn.Module]: ...
-
-    def new_cache(self) -> DynamicCache: ...
-
-    def __call__(self, token: int, hidden: torch.Tensor, cache: Cache) -> torch.Tensor: ...
-
-    def drafted(
-        self,
-        token: torch.Tensor,
-        hidden: torch.Tensor,
-        cache: Cache,
-        positions: torch.Tensor,
-        masks: Mapping[str, torch.Tensor | None],
-    ) -> torch.Tensor: ...
-
-    def sees(self, kind: str, block: torch.Tensor, positions: torch.Tensor) -> torch.Tensor | None: ...
 
 
 class BlockRunner(Protocol):

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Runner, in_place
+from playground.decoding.runners.base import BlockRunner, LayerRunner, RecursiveLayer, Runner, in_place
 from playground.decoding.runners.buffers import additive, ancestry, tree_masks
 from playground.decoding.runners.cache import SequenceCache, growing_cache
 from playground.decoding.runners.capture import hidden_states, watched_modules, watching
 from playground.decoding.transfer import to_device
 from playground.models.attention import layers_of
+from playground.models.networks.dflash import DFlash
 from playground.models.sizing import cache_bytes
 
 
@@ -75,7 +76,7 @@ class EagerLayer:
 class EagerBlock:
     """Runs any network that drafts a block in one pass; `BlockRunner` documents the members."""
 
-    def __init__(self, network: BlockNetwork) -> None:
+    def __init__(self, network: DFlash) -> None:
         self._network = network
         self._cache = network.new_cache()
 
@@ -145,7 +146,7 @@ class EagerRunner(Runner):
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         return EagerLayer(layer)
 
-    def block(self, network: BlockNetwork) -> BlockRunner:
+    def block(self, network: DFlash) -> BlockRunner:
         return EagerBlock(network)
 
     def first_layers(self, layers: PreTrainedModel) -> EagerRunner:

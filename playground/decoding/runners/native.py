@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Runner
+from playground.decoding.runners.base import FULL, BlockRunner, LayerRunner, RecursiveLayer, Runner
 from playground.decoding.runners.eager import EagerBlock, EagerLayer, listed
 from playground.models.attention import layers_of
 from playground.models.cpu.native.drafter import NativeBlock, NativeDrafter, native_block, native_drafter
 from playground.models.cpu.native.layers import NativeLinear
 from playground.models.cpu.native.library import Block, Cache, Draft, Drafter, Matrix, Pass, Step, Threads
 from playground.models.cpu.native.model import Native, NativeModel
+from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import SharedHead
 
@@ -107,7 +108,7 @@ class NativeRunner(Runner):
         native = native_drafter(layer, self._native.engine)
         return NativeLayerRunner(native) if native else EagerLayer(layer)
 
-    def block(self, network: BlockNetwork) -> BlockRunner:
+    def block(self, network: DFlash) -> BlockRunner:
         native = native_block(network, self._native.engine)
         return NativeBlockRunner(native) if native else EagerBlock(network)
 

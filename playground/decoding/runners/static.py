@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, Runner, in_place
+from playground.decoding.runners.base import BlockRunner, LayerRunner, RecursiveLayer, Runner, in_place
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
 from playground.decoding.runners.eager import EagerBlock, EagerLayer
 from playground.decoding.runners.graphs import Function
@@ -19,6 +19,7 @@ from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.runners.static_network import StaticLayerRunner, StaticNetworkRunner
 from playground.decoding.transfer import pinned
 from playground.models.device import ran_out_of_memory
+from playground.models.networks.dflash import DFlash
 from playground.models.sizing import cache_bytes
 
 
@@ -78,7 +79,7 @@ class StaticRunner(Runner):
         self._drafters.append(runner)
         return runner
 
-    def block(self, network: BlockNetwork) -> BlockRunner:
+    def block(self, network: DFlash) -> BlockRunner:
         if has_growing_rope(network.config):
             return EagerBlock(network)
         runner = StaticNetworkRunner(self._static.block(network))

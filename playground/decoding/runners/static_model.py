@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
+from playground.decoding.runners.base import RecursiveLayer
 from playground.decoding.runners.buffers import MOST, Inputs, additive, ancestry, width_of, widths_up_to
 from playground.decoding.runners.capture import hidden_states, watched_modules, watching
 from playground.decoding.runners.fast_paths import Paths, choose_paths
@@ -26,6 +26,7 @@ from playground.decoding.runners.static_network import StaticBlock, StaticLayer
 from playground.decoding.transfer import pinned, to_device
 from playground.models.attention import Span, context_of, layers_of
 from playground.models.fused import use_kernels
+from playground.models.networks.dflash import DFlash
 
 LEAST = 256  # entries of a cache, which grows by no fewer
 COPY = 3  # times the bytes of some entries: what copying them takes, and reading the copy
@@ -96,7 +97,7 @@ class StaticModel:
             self._drafting[layer] = StaticLayer(layer, self, self._limit)
         return self._drafting[layer]
 
-    def block(self, network: BlockNetwork) -> StaticBlock:
+    def block(self, network: DFlash) -> StaticBlock:
         """Returns the static form of a network that drafts a block from the model's hidden states, with its own buffers
         and cache."""
         if network not in self._drafting:

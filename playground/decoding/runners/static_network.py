@@ -16,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
+from playground.decoding.runners.base import RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
 from playground.decoding.runners.graphs import WARM_UP, Function
 from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.transfer import pinned, to_device
 from playground.models.attention import Span
 from playground.models.fused import use_kernels
+from playground.models.networks.dflash import DFlash
 from playground.models.networks.heads import SharedHead
 from playground.models.sizing import cache_bytes
 
@@ -44,7 +45,7 @@ class StaticNetwork(ABC):
     _entries: Tensor  # 0, 1, 2, … up to the length of the cache
     _hidden: Tensor  # (MOST, features), the target's hidden states that a pass reads
 
-    def __init__(self, network: RecursiveLayer | BlockNetwork, layers: int, ahead: int, target: StaticModel) -> None:
+    def __init__(self, network: RecursiveLayer | DFlash, layers: int, ahead: int, target: StaticModel) -> None:
         self.graphs = target.graphs
         self.cache = StaticCache([0] * layers, 0)
         self._network, self._target, self._ahead = network, target, ahead
@@ -336,10 +337,10 @@ class StaticLayerRunner(StaticNetworkRunner[StaticLayer]):
 class StaticBlock(StaticNetwork):
     """A network that drafts blocks for a static model."""
 
-    _network: BlockNetwork
+    _network: DFlash
     _logits: Tensor  # (positions of a draft, vocabulary)
 
-    def __init__(self, network: BlockNetwork, target: StaticModel) -> None:
+    def __init__(self, network: DFlash, target: StaticModel) -> None:
         super().__init__(network, network.config.num_hidden_layers, network.block_size, target)
         self._inputs = Inputs(1, 3, torch.int64, network.draft_ids.device)  # first entry, hidden states, last token
 
