@@ -82,7 +82,7 @@ def test_packed_weights_are_counted_as_what_they_take_with_their_padding(tiny_ll
     pack(model)
     packed = sum(2 * ROWS * m.out_features for m in linear)
     assert weights_bytes(model) == pytest.approx(whole - before + packed, rel=1e-3)
-    assert weights_bytes(model, beside=model) == 0
+    assert weights_bytes(model, shared_with=model) == 0
 
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
