@@ -143,7 +143,7 @@ def visit(contexts, url: str) -> Iterator[Callable]:
             page.locator("html.formed").wait_for()
             pause(page, 800)  # what is typed or pressed while a room opens is lost
         else:
-            page.locator("#model", has_text="is ready").wait_for()
+            page.locator("#model", has_text="is ready").wait_for(state="attached")  # in a frame it is hidden
         return page
 
     yield open_page

@@ -231,8 +231,7 @@ def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromiu
 
 
 def test_in_a_frame_nothing_can_be_run_and_each_button_has_one_line(visit):
-    page = visit(width=900, motion=True)
-    page.goto(f"{page.url}&embed")
+    page = visit(width=900, motion=True, query="&embed")
     play = page.locator(".replay .play", has_text="Pause")
     play.wait_for()
     assert page.locator(":is(#run, #share, .measure):visible").count() == 0
