@@ -91,12 +91,19 @@ def test_on_one_s_own_machine_any_model_may_be_typed():
         (("a/b",), "", ""),
         (("a/b",), "4", "4"),
         (("a/b", "/srv/model"), "/srv/model", "/srv/model"),
+        (("a/b", "/srv/model/"), "model", "/srv/model/"),
         (("any",), "a/b", "hub:a/b"),
         (("any",), "docs/help", "hub:docs/help"),  # also where this is a folder
     ],
 )
 def test_strangers_may_type_what_is_allowed(models, name, found):
     assert access_for(True, models).typed(name) == found
+
+
+def test_the_names_that_can_be_typed_are_said_without_their_paths():
+    access = access_for(True, ["a/b", "/srv/model"])
+    assert "a/b, model." in access.typing
+    assert access.told(access.typing) == access.typing
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,10 @@ class Access:
             PlaygroundError: the name is not allowed here.
         """
         name = name.strip()
-        known = not name or name.isdecimal() or name in (self.models or ())  # digits: a number of layers
-        if not self.public or (known and self.models != ()):
+        if not self.public or (self.models != () and (not name or name.isdecimal())):  # digits: a number of layers
             return name
+        if allowed := [model for model in self.models or () if name in (model, called(model))]:
+            return allowed[0]
         if self.models is None and HUB_ID.fullmatch(name):
             return f"{HUB}{name}"
         raise PlaygroundError(self.typing)
@@ -120,7 +121,8 @@ class Access:
             return "On this server, a model is named by its id on the hub, as owner/name."
         if not self.models:
             return f"Custom models are off on this server. Pick one from the list, or {OWN_MACHINE}."
-        return f"On this server, these models can be typed: {', '.join(self.models)}. For others, {OWN_MACHINE}."
+        names = ", ".join(map(called, self.models))
+        return f"On this server, these models can be typed: {names}. For others, {OWN_MACHINE}."
 
     def told(self, text: str) -> str:
         """Returns a message as visitors may read it: for strangers without paths, host name and secrets of this
@@ -209,6 +211,12 @@ def access_for(public: bool, models: Sequence[str] = (), hosts: Sequence[str] = 
     if not public:
         return Access(hosts=names)
     return Access(public, None if "any" in models else tuple(models), FOR_VISITORS, names)
+
+
+def called(model: str) -> str:
+    """Returns the name by which visitors know a model that they may type: its id on the hub, or its folder without the
+    path."""
+    return model if HUB_ID.fullmatch(model) else SLASH.split(model.rstrip("/\\"))[-1]
 
 
 def host_name(host: str) -> str:
