@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from playground.errors import check
-from playground.lane import LOCAL, asked, lanes_of
+from playground.lane import LOCAL, lanes_of, read_request
 from playground.presets import DTYPES, OWN, Pair, load_pairs
 from playground.presets import pair_of as named_pair
 from playground.settings import ANSWER, DRAFTING, SETTINGS
@@ -68,7 +68,7 @@ def compare(
     )
     check(dtype in DTYPES, f"There is no dtype {dtype!r}. Choose one of {', '.join(DTYPES)}.")
     values = {name: _read(name, value) for name, value in settings.items() if value is not None}
-    request = asked(
+    request = read_request(
         prompt, _read("messages", messages), {name: value for name, value in values.items() if name in ANSWER}
     )
     chosen = pair_of(pair, target, assistant, drafter, compiled=_read("compiled", compiled))

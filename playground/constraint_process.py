@@ -33,9 +33,9 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         try:
-            asked = json.loads(line)
-            limit_memory(asked["bytes"])
-            kind, text = asked["kind"], asked["text"]
+            question = json.loads(line)
+            limit_memory(question["bytes"])
+            kind, text = question["kind"], question["text"]
             named = sorted(set(NAMED.findall(text))) if kind == "grammar" else []
             tokenizer = LLTokenizer(with_tokens(named), n_vocab=size(named)) if named else bytes_alone
             matcher = LLMatcher(tokenizer, compilers[kind](text), log_level=0)

@@ -144,7 +144,7 @@ class Request(AnswerSettings):
         return turns
 
     @property
-    def asked(self) -> str:
+    def question(self) -> str:
         """The displayed text of the message to answer: the prompt, or the tool's answer."""
         return self.turns[-1].content
 
@@ -173,7 +173,7 @@ class Request(AnswerSettings):
         return json.dumps([conversation.as_dict(turn) for turn in turns], ensure_ascii=False) if turns else ""
 
 
-def asked(prompt: str, messages: str, answer: Mapping[str, Any]) -> Request:
+def read_request(prompt: str, messages: str, answer: Mapping[str, Any]) -> Request:
     """Make a request from the settings' values. `messages`: a conversation for `conversation.read_messages`, or ""; its
     tools count where `answer` has none.
 

@@ -157,7 +157,7 @@ class Prompt:
         _expect(self.document in ("", *DOCUMENTS), "document", f"one of {', '.join(DOCUMENTS)}")
 
     @property
-    def asked(self) -> str:
+    def full_text(self) -> str:
         """The text, after the document."""
         if not self.document:
             return self.text

@@ -315,6 +315,6 @@ def check_fields(values: Any, *, keys: bool = False) -> None:
         check(it.accepts(value), f"{name}: {it.refusal(value)}" if keys else it.refusal(value))
 
 
-def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
-    """Returns the checkpoint's settings that differ from the request's."""
-    return {name: value for name, value in own.items() if asked[name] != value}
+def differing(checkpoint: Mapping[str, float], request: Mapping[str, float]) -> dict[str, float]:
+    """Return the checkpoint's settings that differ from the request's."""
+    return {name: value for name, value in checkpoint.items() if request[name] != value}

@@ -104,7 +104,7 @@ class LmStudio(OpenAiServer):
 
     kind = "LM Studio"
     owner = "organization_owner"
-    asked_draft = "a draft model"
+    draft_option = "a draft model"
     how_to_speculate = "Add #DRAFT-MODEL to its address."
     chat = "/api/v0/chat/completions"
     completion = "/api/v0/completions"
@@ -190,7 +190,7 @@ class Ollama(OpenAiServer):
     model has a drafter: with #off no tokens are drafted, otherwise as many as the lane's lookahead, if it has one."""
 
     kind = "Ollama"
-    asked_draft = "no draft (#off)"
+    draft_option = "no draft (#off)"
     how_to_speculate = "Leave #off out of its address, and take a model with a drafter."
     health = "/api/version"
     obeys_lookahead = True

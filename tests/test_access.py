@@ -166,12 +166,15 @@ def test_messages_for_strangers_hold_no_path_host_name_or_secret(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "web-17")
     text = "Delete /home/ann/.cache/models--a/x.gguf (web-17, C:\\Users\\ann): hf_abcdefgh, ~/models. "
     text += "See https://a.b/c, owner/name, \\\\host\\share\\a.gguf."
-    assert PUBLIC.told(text) == "Delete …/x.gguf (…, …/ann): …, …/models. See https://a.b/c, owner/name, …/a.gguf."
-    assert Access().told(text) == text
+    assert (
+        PUBLIC.without_secrets(text)
+        == "Delete …/x.gguf (…, …/ann): …, …/models. See https://a.b/c, owner/name, …/a.gguf."
+    )
+    assert Access().without_secrets(text) == text
 
 
 def test_messages_for_strangers_keep_what_is_no_path():
     with pytest.raises(PlaygroundError) as refused:
         Request("x", stop_strings="\\x")
     for text in (str(refused.value), "Verification must be one of token, block; it is '<b>x</b>'."):
-        assert PUBLIC.told(text) == text
+        assert PUBLIC.without_secrets(text) == text

@@ -10,7 +10,7 @@ import pytest
 from playground import conversation, validation
 from playground.conversation import Message, ToolCall
 from playground.errors import PlaygroundError
-from playground.lane import Request, asked
+from playground.lane import Request, read_request
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
 CHAT = [
@@ -23,12 +23,12 @@ TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {"city
 
 
 def of(messages: object, prompt: str = "", **answer: object) -> Request:
-    return asked(prompt, json.dumps(messages), answer)
+    return read_request(prompt, json.dumps(messages), answer)
 
 
 def test_a_conversation_goes_on_from_a_tool_s_answer():
     request = of(CHAT)
-    assert (request.prompt, request.system, request.asked) == ("", "Be brief.", "rain")
+    assert (request.prompt, request.system, request.question) == ("", "Be brief.", "rain")
     assert [turn.role for turn in request.turns] == ["user", "assistant", "tool"]
     assert request.turns[0].content == "Weather\n\nin Oslo?"
     assert request.turns[1] == Message(
@@ -47,7 +47,7 @@ def test_templates_get_a_call_s_arguments_as_an_object_and_servers_as_text():
 def test_a_request_is_the_same_after_json():
     request = of(CHAT, tools=json.dumps([TOOL]), template="enable_thinking=false")
     assert validation.read(Request, json.loads(json.dumps(asdict(request)))) == request
-    assert asked(request.prompt, request.history_json, {"system": request.system}).turns == request.turns
+    assert read_request(request.prompt, request.history_json, {"system": request.system}).turns == request.turns
 
 
 def test_a_prompt_follows_the_conversation():
@@ -89,7 +89,7 @@ def test_two_system_prompts_are_refused():
 
 def test_text_that_is_no_json_is_refused():
     with pytest.raises(PlaygroundError, match="not JSON"):
-        asked("", "[{", {})
+        read_request("", "[{", {})
 
 
 def test_tools_come_in_openai_s_form_or_as_functions_or_with_the_messages():

@@ -189,8 +189,8 @@ def _chosen(names: Mapping[str, list[str]], model: str, url: str) -> str:
     for name, aliases in names.items():
         if model in (name, *aliases) or (not model and len(names) == 1):
             return name
-    asked = f"does not serve {model!r}" if model else "serves several models: choose one with --model"
-    raise PlaygroundError(f"The server at {url} {asked}. It serves: {', '.join(names)}.")
+    problem = f"does not serve {model!r}" if model else "serves several models: choose one with --model"
+    raise PlaygroundError(f"The server at {url} {problem}. It serves: {', '.join(names)}.")
 
 
 Start = Callable[[Callable[[Progress], None]], Running]

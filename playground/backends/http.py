@@ -41,8 +41,8 @@ class Http:
     """Requests to one server, from any thread.
 
     Args:
-        url: scheme, host and port; a path "/v1" at the end is left out. The part after "#" names what a request should
-            draft with, for a server that accepts it (see `ServerBackend.asked_draft`); it is not sent with the address.
+        url: scheme, host and port; a path "/v1" at the end is left out. The part after "#", which is not sent with the
+            address, names what a request should draft with, see `ServerBackend.draft_option`.
         key: sent as a bearer token; "" for none.
 
     Raises:

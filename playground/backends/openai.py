@@ -97,16 +97,16 @@ class OpenAiServer(ServerBackend):
     def beyond(self, request: Request) -> dict[str, Any]:
         """Returns the settings outside OpenAI's API. They are sent only where they change something, because a server
         may refuse them."""
-        asked = {"top_k": request.top_k, "min_p": request.min_p} if not request.greedy else {}
-        asked["repetition_penalty"] = request.repetition_penalty if request.repetition_penalty != 1 else 0
-        return {name: value for name, value in asked.items() if value}
+        settings = {"top_k": request.top_k, "min_p": request.min_p} if not request.greedy else {}
+        settings["repetition_penalty"] = request.repetition_penalty if request.repetition_penalty != 1 else 0
+        return {name: value for name, value in settings.items() if value}
 
     def parts(self, data: dict[str, Any]) -> Generator[tuple[str, str], None, None]:
         """Yields the texts of an event, each with the reason for the end of the answer, or ""."""
         for choice in data.get("choices") or ():
-            said = choice.get("delta") or {}
-            thought = said.get("reasoning_content") or said.get("reasoning") or ""
-            text = thought + (said.get("content") or "") + _called(said) + (choice.get("text") or "")
+            delta = choice.get("delta") or {}
+            thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+            text = thought + (delta.get("content") or "") + _calls(delta) + (choice.get("text") or "")
             yield text, choice.get("finish_reason") or ""
 
     def totals(self, end: dict[str, Any]) -> Totals:
@@ -118,9 +118,9 @@ class OpenAiServer(ServerBackend):
         return (end.get("usage", {}).get("prompt_tokens_details") or {}).get("cached_tokens")
 
 
-def _called(said: dict[str, Any]) -> str:
+def _calls(delta: dict[str, Any]) -> str:
     """Returns the text of tool calls."""
-    calls = [call.get("function") or {} for call in said.get("tool_calls") or ()]
+    calls = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
     return "".join((call.get("name") or "") + (call.get("arguments") or "") for call in calls)
 
 
@@ -131,7 +131,7 @@ def _structured(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _finish(reason: str, tokens: int | None, asked: int) -> Finish:
+def _finish(reason: str, tokens: int | None, most: int) -> Finish:
     if reason != "length":
         return "eos"
-    return "context" if tokens is not None and tokens < asked else "length"
+    return "context" if tokens is not None and tokens < most else "length"

@@ -93,7 +93,7 @@ class ServerBackend(ABC):
         how_to_speculate: a sentence for users who started it without a drafter.
         model: the server's name for its model.
         drafter: see `Lane`: "none", the server's name for its method, UNREPORTED or UNKNOWN.
-        asked_draft: the meaning of the part of an address after "#", in words; "" if a request cannot choose the
+        draft_option: the meaning of the part of an address after "#", in words; "" if a request cannot choose the
             drafter.
         health: a path that answers once the server is ready.
         own_prefill: whether a request can bypass the server's prefix cache.
@@ -108,7 +108,7 @@ class ServerBackend(ABC):
     counter_names: ClassVar[CounterNames | None] = None
     launch: ClassVar[Launch | None] = None
     how_to_speculate: ClassVar[str]
-    asked_draft: ClassVar[str] = ""
+    draft_option: ClassVar[str] = ""
     health: ClassVar[str] = "/health"
     own_prefill: ClassVar[bool] = True
     takes_stops: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class ServerBackend(ABC):
 
     def __init__(self, http: Http, model: str) -> None:
         check(
-            not http.draft or bool(self.asked_draft),
+            not http.draft or bool(self.draft_option),
             f"{self.kind} does not let a request choose the drafter. Leave #{http.draft} out of the address.",
         )
         self.http, self.model = http, model
@@ -297,12 +297,12 @@ def round_of(
 
 def chat_of(request: Request) -> dict[str, Any]:
     """Returns the input of a server's chat template: messages, tools and the template's arguments."""
-    asked: dict[str, Any] = {"messages": request.messages}
+    chat: dict[str, Any] = {"messages": request.messages}
     if tools := read_tools(request.tools):
-        asked["tools"] = tools
+        chat["tools"] = tools
     if arguments := read_arguments(request.template):
-        asked["chat_template_kwargs"] = arguments
-    return asked
+        chat["chat_template_kwargs"] = arguments
+    return chat
 
 
 def stop_of(request: Request) -> dict[str, Any]:

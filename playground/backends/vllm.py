@@ -212,8 +212,8 @@ class VllmServer(ServerBackend):
         return super().lane(self._lookahead, taken)
 
     def encode(self, request: Request) -> list[int]:
-        asked = chat_of(request) if request.chat_template else {"prompt": request.text}
-        answer = self.http.post("/tokenize", {"model": self.model, **asked})
+        prompt = chat_of(request) if request.chat_template else {"prompt": request.text}
+        answer = self.http.post("/tokenize", {"model": self.model, **prompt})
         check_room(self.name, len(answer["tokens"]), answer["max_model_len"])
         self._context = answer["max_model_len"]
         return answer["tokens"]

@@ -92,7 +92,7 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.experiments.events import Finished
     from playground.experiments.session import Run
     from playground.experiments.work import Compare
-    from playground.lane import asked
+    from playground.lane import read_request
     from playground.models.store import ModelStore
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
@@ -105,7 +105,7 @@ def _compare(options: argparse.Namespace) -> None:
         "Give a prompt with --prompt or --prompt-file, or a conversation with --messages.",
     )
     text = read(options.prompt_file) if options.prompt_file else options.prompt or ""
-    request = asked(text, text_or_file(options.messages), {name: value_of(options, name) for name in ANSWER})
+    request = read_request(text, text_or_file(options.messages), {name: value_of(options, name) for name in ANSWER})
     check_writable(options.json, options.html)
     store = ModelStore()
     lanes, backends, baseline = _lanes(options, store)

@@ -49,16 +49,16 @@ def render(
             not unknown,
             f"The model's chat template does not read {', '.join(unknown)}. It reads {', '.join(named) or 'none'}.",
         )
-    asked = {
+    question = {
         **arguments,
         "tools": list(tools) or None,
         "chat_template": chosen,
         "add_generation_prompt": open_end,
         **tokenizer.special_tokens_map,
     }
-    answer = _ask({**asked, "conversations": [messages]})
+    answer = _ask({**question, "conversations": [messages]})
     if "error" in answer and any("tool_calls" in message for message in messages):
-        as_text = _ask({**asked, "conversations": [[_text_arguments(message) for message in messages]]})
+        as_text = _ask({**question, "conversations": [[_text_arguments(message) for message in messages]]})
         answer = answer if "error" in as_text else as_text
     if "error" in answer:
         raise PlaygroundError(

@@ -28,12 +28,12 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer: dict[str, Any]
-            asked = json.loads(line)
-            if "names_of" in asked:
-                source = asked["names_of"]
+            question = json.loads(line)
+            if "names_of" in question:
+                source = question["names_of"]
                 answer = {"names": names(source, _compile_jinja_template(source).environment)}
             else:
-                answer = {"text": render_jinja_template(**asked)[0][0]}
+                answer = {"text": render_jinja_template(**question)[0][0]}
         except BaseException as error:  # a template is a program, and can raise anything
             answer = {"error": str(error)[:500] or type(error).__name__}
         print(json.dumps(answer), flush=True)

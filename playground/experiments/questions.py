@@ -88,7 +88,7 @@ def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
         more = {"tools": settings.get("tools") or it.tools}
         if it.json_schema:
             more["json_schema"] = json.dumps(it.json_schema)
-        request = Request(it.asked, history=it.before, system=it.system, **{**settings, **more})
+        request = Request(it.full_text, history=it.before, system=it.system, **{**settings, **more})
         questions.append(Question(it.kind, request, it.more))
     return questions
 

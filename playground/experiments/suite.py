@@ -138,7 +138,7 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
         summaries=tuple(summarise(rows)),
         traces=tuple(trace for result in results for trace in result.traces),
         failures=tuple(result.failure for result in results if result.failure),
-        prompts=tuple(question.request.asked for question in header.questions),
+        prompts=tuple(question.request.question for question in header.questions),
         seed=header.seed,
         counted="all",
     )
@@ -192,7 +192,7 @@ def _warm_up(
     """Warms every lane up with the first question that it takes."""
     requests: dict[str, Request] = {}
     for question in questions:  # some repeat an earlier question with another seed
-        requests.setdefault(question.request.asked, question.request)
+        requests.setdefault(question.request.question, question.request)
     for lane in lanes.values():
         for request in requests.values():
             if watch.stopped():

@@ -124,7 +124,7 @@ class Access:
         names = ", ".join(map(called, self.models))
         return f"On this server, these models can be typed: {names}. For others, {OWN_MACHINE}."
 
-    def told(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
         """Returns a message as visitors may read it: for strangers without paths, host name and secrets of this
         machine."""
         return redacted(text) if self.public else text

@@ -110,11 +110,11 @@ class PageHead:
             found = metrics.ranked(run)[0]
             title, description = headline.title(run, found.ours.lane.name), " ".join(facts.sentences(found))
             named = f"?{query}"
-        told = {"title": title, "description": description, "type": "website"}
-        told |= {"url": address + path + named, "image": address + PICTURE + named}  # sites read the tags of `url`
-        tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in told.items())
+        tags = {"title": title, "description": description, "type": "website"}
+        tags |= {"url": address + path + named, "image": address + PICTURE + named}  # sites read the tags of `url`
+        html = "".join(f'<meta property="og:{name}" content="{escape(value)}" />\n' for name, value in tags.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
-        first = f"<head>\n<title>{escape(title)}</title>\n{self._first}\n{tags}{card}"
+        first = f"<head>\n<title>{escape(title)}</title>\n{self._first}\n{html}{card}"
         return TAGS.sub("", page).replace("<head>", first, 1)
 
 
@@ -125,10 +125,10 @@ NOT_TAKEN = "A value of this request cannot be taken by the control that it is f
 
 class QuietBlocks(gr.Blocks):
     """Gradio's Blocks, whose log clients cannot fill: a value that no component takes leaves no traceback, and a
-    repeated fault leaves one. `told` turns a PlaygroundError's sentence into one that visitors may read, see
-    `Access.told`. `linked` returns the run that an address names, if whoever has the address may open it."""
+    repeated fault leaves one. `without_secrets` turns a PlaygroundError's sentence into one that visitors may read, see
+    `Access.without_secrets`. `linked` returns the run that an address names, if whoever has the address may open it."""
 
-    told: Callable[[str], str] = staticmethod(str)
+    without_secrets: Callable[[str], str] = staticmethod(str)
     linked: Callable[[Mapping[str, str]], Comparison | None] = staticmethod(lambda query: None)
 
     async def preprocess_data(self, *arguments: Any, **more: Any) -> Any:
@@ -155,7 +155,7 @@ class QuietBlocks(gr.Blocks):
         except gr.Error:
             raise
         except PlaygroundError as problem:
-            raise gr.Error(escape(self.told(str(problem)), quote=False), print_exception=False) from None
+            raise gr.Error(escape(self.without_secrets(str(problem)), quote=False), print_exception=False) from None
         except Exception as problem:
             place = traceback.extract_tb(problem.__traceback__)[-1]
             if (fault := (place.filename, place.lineno, type(problem))) not in _logged:

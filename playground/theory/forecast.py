@@ -136,7 +136,7 @@ def hardware(name: str) -> Hardware:
     return known[name]
 
 
-def own(environment: Environment) -> Hardware | None:
+def hardware_of(environment: Environment) -> Hardware | None:
     """Return the device that a run was measured on; None if it is in no list, or its memory was not measured."""
     for device in load_hardware().values():
         if device.match != environment.device and device.match not in (environment.device_name or ""):

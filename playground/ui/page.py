@@ -94,7 +94,7 @@ def build(
         QuietBlocks(title=rooms.TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page,
     ):
         page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
-        page.told, page.linked = access.told, partial(visible.linked, "")
+        page.without_secrets, page.linked = access.without_secrets, partial(visible.linked, "")
         model = _head(problems or [], access)
         parts = tab.lay_out(pairs, default, examples, fits, access) | {"model": model}
         loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own_servers, access)
@@ -140,7 +140,7 @@ def _head(problems: Sequence[str], access: Access) -> gr.HTML:
         gr.HTML(f"<p>{TAGLINE}</p>")
         model = gr.HTML(elem_id="model", apply_default_css=False)
     for problem in problems:
-        gr.HTML(panels.status(access.told(problem), "error"), apply_default_css=False)
+        gr.HTML(panels.status(access.without_secrets(problem), "error"), apply_default_css=False)
     return model
 
 

@@ -296,7 +296,7 @@ def build_records(page: gr.Blocks, access: Access) -> None:
                 return _run_behind(found, run)
             return records.html(found, [name for name, it in found.items() if it.here])
         except PlaygroundError as problem:
-            return panels.status(access.told(str(problem)), "error")
+            return panels.status(access.without_secrets(str(problem)), "error")
 
     page.load(read, None, shown, **PRIVATE)
 

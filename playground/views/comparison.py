@@ -41,7 +41,7 @@ def _(result: Comparison) -> Report:
 def _(result: Comparison) -> dict[str, Any]:
     base = result.standard
     drafting = "; ".join(f"{it.lane.name}, {it.lane.lookahead} ahead" for it in result.others)
-    more = {"prompts": (base.request.asked,), "target": base.lane.target, "drafting": drafting}
+    more = {"prompts": (base.request.question,), "target": base.lane.target, "drafting": drafting}
     return compared.settings_of(base.request, base.environment, **more)
 
 

@@ -95,7 +95,7 @@ def table(result: SuiteResult) -> Table | None:
 
 def checks(found: Sequence[Drafts], environment: Environment) -> list[str]:
     """Say how far the same formulas are off on the machine of the run."""
-    if forecast.own(environment) is None:
+    if forecast.hardware_of(environment) is None:
         return ["The machine of this result is in no list, or its memory was not measured: there is no check."]
     said = []
     for it in found:
@@ -111,7 +111,7 @@ def checks(found: Sequence[Drafts], environment: Environment) -> list[str]:
 def _here(it: Drafts, environment: Environment) -> list[tuple[int, forecast.Band, float]]:
     """Return the mean lookahead of a run, the forecast of it on its own machine, and what was measured; nothing where
     either is unknown."""
-    device, dtype = forecast.own(environment), environment.dtype or "bfloat16"
+    device, dtype = forecast.hardware_of(environment), environment.dtype or "bfloat16"
     if device is None or it.measured is None:
         return []
     stored = forecast.BYTES.get(dtype.split()[0], 2.0)  # bytes of a weight

@@ -30,7 +30,7 @@ def figure(found: Measured) -> str:
 def title(comparison: Comparison, chosen: str) -> str:
     """Return one line, which begins with what runs differ in: the headline of the chosen lane, what was compared, the
     beginning of the prompt, and the target."""
-    found, prompt = metrics.measured(comparison, chosen), comparison.standard.request.asked
+    found, prompt = metrics.measured(comparison, chosen), comparison.standard.request.question
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
     return " ".join(f"{speedup(found)}, {chosen}{more}: {beginning(prompt, 72)} · {found.ours.lane.target}".split())
 

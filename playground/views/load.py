@@ -44,7 +44,7 @@ def _(result: LoadResult) -> Report:
 
 @compared.settings.register
 def _(result: LoadResult) -> dict[str, Any]:
-    more = {"prompts": (result.request.asked,), "requests": result.requests}
+    more = {"prompts": (result.request.question,), "requests": result.requests}
     found = compared.settings_of(result.request, None, **more)
     for i, environment in enumerate(result.environments, 1):
         found |= compared.settings_of_environment(environment, f"server {i}, ")

@@ -38,7 +38,7 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
     value = shown.value()
     body = _template("shared.html").substitute(
         home=f'<a href="{escape(home)}">{TITLE}</a>' if home else TITLE,
-        prompt=escape(other.request.asked),
+        prompt=escape(other.request.question),
         acceptance=_acceptance(other),
         details=run_details.html(comparison, shown.chosen),
         value=scripts.embedded(stage.packed(value)),
@@ -165,7 +165,7 @@ def _still(measured: Measured, address: str) -> Image.Image:
             f"{number(equation.tokens_per_pass)} tokens per check at the cost of {number(equation.cost)} standard steps"
         )
         pen.text((MARGIN, 62), f"{said}. {facts.passes(measured)}", INK, _font(14))
-    pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.asked}", 100), QUIET, _font(13))
+    pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.question}", 100), QUIET, _font(13))
     where = f"{other.lane.target} · {facts.environment_line(other.environment)}"
     pen.line((MARGIN, SIZE[1] - 32, SIZE[0] - MARGIN, SIZE[1] - 32), RULE)
     pen.text((MARGIN, SIZE[1] - 26), beginning(where, 70), QUIET, _font(12))

@@ -142,7 +142,7 @@ def details(found: Measured) -> list[tuple[str, str]]:
         ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in (first, second))),
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
         ("Earlier messages", earlier(request)),
-        ("", request.asked),
+        ("", request.question),
         ("System prompt", request.system or "none"),
         ("Stop strings", ", ".join(json.dumps(each, ensure_ascii=False) for each in request.stops)),
         *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS),

@@ -206,7 +206,7 @@ class Stage:
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
             "ran": _ran(shown),
-            "asked": beginning(shown.base.request.asked, 160) if shown else "",
+            "asked": beginning(shown.base.request.question, 160) if shown else "",
         }
 
     def load(self, comparison: Comparison, chosen: str = "") -> None:

@@ -9,7 +9,7 @@ import pytest
 from playground.commands import compare
 from playground.commands.arguments import chosen_pair
 from playground.conversation import Message, ToolCall
-from playground.lane import asked as asked_for
+from playground.lane import read_request as asked_for
 from playground.presets import load_pairs
 from playground.settings import ANSWER
 from playground.trace import Comparison

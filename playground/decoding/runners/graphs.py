@@ -62,8 +62,8 @@ class Graphs:
         self._capture = capture
         self._replays: dict[Hashable, Work] = {}
         self._calls: dict[Hashable, tuple[list[Tensor], tuple[Tensor, ...]]] = {}  # arguments and results, oldest first
-        self._asked: dict[Hashable, tuple[Function, list[Tensor]]] = {}  # since the last `fulfil`
-        self._known: dict[Hashable, None] = {}  # asked before it, oldest first
+        self._pending: dict[Hashable, tuple[Function, list[Tensor]]] = {}  # since the last `fulfil`
+        self._known: dict[Hashable, None] = {}  # called before it, oldest first
         self._capturing = False
 
     def lacks(self, key: Hashable) -> bool:
@@ -105,15 +105,15 @@ class Graphs:
             return results
         sent = [to_device(tensor, device) for tensor in given]
         if self._capture:
-            self._asked[key] = function, sent
+            self._pending[key] = function, sent
         return function(*sent)
 
     @torch.inference_mode()
     def fulfil(self) -> None:
         """Captures the functions that were called without a capture since the last time, and before it too: shapes
         that occur once are not worth it. Must be called where nothing is timed."""
-        asked, self._asked = self._asked, {}
-        for key, (function, sent) in asked.items():
+        pending, self._pending = self._pending, {}
+        for key, (function, sent) in pending.items():
             if key not in self._known:
                 self._known[key] = None
                 continue
@@ -128,13 +128,13 @@ class Graphs:
             del self._known[key]
 
     @property
-    def asked(self) -> bool:
+    def pending(self) -> bool:
         """True where the next `fulfil` may capture something."""
-        return bool(self._asked)
+        return bool(self._pending)
 
     def forget(self) -> None:
         """Drops the calls that the next `fulfil` would capture."""
-        self._asked.clear()
+        self._pending.clear()
 
     def refuse(self, why: str) -> None:
         """Drops all captured work, and captures nothing from now on."""
@@ -143,7 +143,7 @@ class Graphs:
 
     def clear(self) -> None:
         """Drops all captured work, since the buffers have moved."""
-        for held in (self._replays, self._calls, self._asked):
+        for held in (self._replays, self._calls, self._pending):
             held.clear()
 
 

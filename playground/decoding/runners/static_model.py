@@ -233,7 +233,7 @@ class StaticModel:
 
     def fulfil(self, start: int) -> None:
         """Captures what was called without a capture, see `Graphs.fulfil`. Entries from `start` on are free."""
-        if self.graphs.asked:
+        if self.graphs.pending:
             self._first.send([start])
             self.graphs.fulfil()
 

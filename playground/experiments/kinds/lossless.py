@@ -321,7 +321,7 @@ class _Answers:
         else:
             texts: dict[str, tuple[list[str], list[str]]] = {}
             for at, trace in sampled[name].items():
-                ours, theirs = texts.setdefault(trace.request.asked, ([], []))
+                ours, theirs = texts.setdefault(trace.request.question, ([], []))
                 ours.append(trace.text)
                 theirs.append(sampled[STANDARD][at].text)
             against, draws = metrics.two_sample_test([*texts.values()]), len(sampled[name])

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from playground import settings
 from playground.backends.connect import server_lanes
 from playground.errors import check
-from playground.lane import Lane, Request, asked, assisted_lane
+from playground.lane import Lane, Request, assisted_lane, read_request
 from playground.presets import Pair
 from playground.settings import PRESET, SAMPLING, SETTINGS, Setting, Slider
 
@@ -176,7 +176,7 @@ class PromptOptions(Options):
         from playground.experiments.questions import Question
 
         if self.messages.strip():
-            return "a conversation", (Question("own", asked("", self.messages, self._settings)),)
+            return "a conversation", (Question("own", read_request("", self.messages, self._settings)),)
         if self.prompts:
             check(all(text.strip() for text in self.prompts), "A prompt is empty. Leave it out.")
             given = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)

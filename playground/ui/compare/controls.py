@@ -14,8 +14,7 @@ from gradio.components import Component
 from playground.backends.connect import Servers, programs
 from playground.drafting_methods import GROUPS, METHODS, help_for
 from playground.hosting.access import Access
-from playground.lane import Lane, Request, lanes_of
-from playground.lane import asked as conversation
+from playground.lane import Lane, Request, lanes_of, read_request
 from playground.presets import BESIDE, OWN, Pair, Prompt, drafters, kind_of, pair_of
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.preload import Fits
@@ -65,7 +64,7 @@ class CompareOptions:
         target, assistant = (typed(asked[name]) if asked["pair"] == OWN else "" for name in ("target", "assistant"))
         how = {name: asked[name] for name in ("compiled", "dtype")}
         pair = pair_of(pairs, asked["pair"], target, assistant, asked["drafter"], **how)
-        request = conversation(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
+        request = read_request(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
         return pair, lanes_of(pair, asked, every=every), request
 
 

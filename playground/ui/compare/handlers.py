@@ -284,7 +284,7 @@ class Handlers:
             turn = self.turns.start(session, address, act, device=here, tab=tab, about=going)
         except PlaygroundError as problem:
             screen = self._screen(before) if before else Screen()
-            screen.end(self._access.told(str(problem)))
+            screen.end(self._access.without_secrets(str(problem)))
             yield {"stage": screen.packed()}
             return
         async with aclosing(self._drawn(session, address, going, turn)) as updates:
@@ -313,10 +313,10 @@ class Handlers:
                 async for batch in batches:
                     yield await to_thread.run_sync(taken, batch)
         except LargeDownload as problem:
-            error, screen.download = self._access.told(str(problem)), problem.size
+            error, screen.download = self._access.without_secrets(str(problem)), problem.size
             self._offers[session] = Offer(problem.size, every=isinstance(going.work, Compare) and going.work.skip)
         except PlaygroundError as problem:
-            error = self._access.told(str(problem))
+            error = self._access.without_secrets(str(problem))
         name = going.name
         if before and screen.comparison is None:
             screen, name = self._screen(before), before.id
@@ -379,7 +379,7 @@ class Handlers:
 
     def show_none(self, problem: str = "") -> Named:
         """Shows no run, and why: the problem, or that the settings of the address have no result yet."""
-        status = Status(self._access.told(problem), "error") if problem else Status(NOT_RUN)
+        status = Status(self._access.without_secrets(problem), "error") if problem else Status(NOT_RUN)
         return {"stage": Screen.alone(status).packed(), "shown": None, **self.finish(None)}
 
     def restore(self, shown: Shown | None) -> Named:
@@ -405,15 +405,15 @@ class Handlers:
             comparison = done[0].comparison
             return Shown(comparison, metrics.ranked(comparison)[0].ours.lane.name, pair)
         except PlaygroundError as problem:
-            raise gr.Error(self._access.told(str(problem)), print_exception=False) from None
+            raise gr.Error(self._access.without_secrets(str(problem)), print_exception=False) from None
 
     def _told(self, event: Event) -> Event:
         """Returns the event with its sentences as visitors may read them."""
         match event:
             case Progress():
-                return replace(event, label=self._access.told(event.label))
+                return replace(event, label=self._access.without_secrets(event.label))
             case LaneSkipped():
-                return replace(event, reason=self._access.told(event.reason))
+                return replace(event, reason=self._access.without_secrets(event.reason))
         return event
 
     async def _resolved(
@@ -464,7 +464,7 @@ class Handlers:
                 return await to_thread.run_sync(function, limiter=self._files)
         except PlaygroundError as problem:
             # The page takes the text as HTML, and it quotes the file.
-            words = html.escape(self._access.told(str(problem)), quote=False)
+            words = html.escape(self._access.without_secrets(str(problem)), quote=False)
             raise gr.Error(words, print_exception=False) from None
 
 

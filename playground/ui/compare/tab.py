@@ -116,7 +116,7 @@ class LoadedModels:
     def _ready(self) -> Any:
         store, access, error = self._store, self._access, self._preload.error
         if store.current is None:
-            return panels.status(access.told(error), "error") if error else gr.skip()
+            return panels.status(access.without_secrets(error), "error") if error else gr.skip()
         if access.public and store.current.name not in self._pairs:
             return gr.skip()  # another visitor typed it
         return panels.status(f"{store.current.title} is ready")

@@ -83,10 +83,10 @@ def on_this_machine() -> Path:
     Raises:
         OSError: there is no compiler, it refused, or the library cannot be written.
     """
-    told = "".join(
+    identity = "".join(
         [platform.processor(), platform.machine(), *(path.read_text(encoding="utf-8") for path in sources())]
     )
-    kept = cache_folder() / f"engine-{hashlib.sha256(told.encode()).hexdigest()[:12]}.so"
+    kept = cache_folder() / f"engine-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.so"
     if kept.is_file():
         return kept
     cc = shutil.which(os.environ.get("CC") or "cc")
