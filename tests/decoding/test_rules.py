@@ -267,7 +267,7 @@ def test_a_round_says_what_the_other_rule_would_have_kept_and_what_decided(way, 
     sampler = Sampler(SAMPLED, CPU)
     target = FakeModel(random_law(1, V), V)
     rule = partial(decide, verification=verification)
-    rounds = list(decode(target, drafter(way)(target), Lookahead(4), sampler, NoText(), [0, 1], 800, (), rule))
+    rounds = list(decode(target, drafter(way)(target), Lookahead(4), sampler, NoText(), [0, 1], 300, (), rule))
     drafted = [round_ for round_ in rounds if round_.drafted]
     assert {len(r.accepted) == r.other_rule for r in drafted} == {True, False}
     ahead = sum(r.other_rule - len(r.accepted) for r in drafted)
