@@ -152,7 +152,7 @@ ALL = (
     DraftingMethod(
         "assistant",
         label="Assistant model",
-        does="of the same family, token by token",
+        does="a smaller model of the same family",
         needs="a smaller model with the target's tokenizer",
         paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
         builder=f"{DRAFTERS}.assistant:build",

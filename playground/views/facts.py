@@ -306,10 +306,15 @@ def stopped(found: Measured) -> str:
 def environment_line(environment: Environment) -> str:
     """Return device, the format of the weights and an unusual way of running passes, short enough for a status line."""
     threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
-    runner = (environment.runner or "eager").partition(":")[0]  # the reason is for the details
-    runner = "" if runner == "eager" else runner.replace("native", "own CPU kernels")
-    known = [environment.device_name, (environment.dtype or "").partition(",")[0], threads, runner]
+    passes = runner(environment).partition(":")[0]  # the reason is for the details
+    weights = (environment.dtype or "").partition(",")[0]
+    known = [environment.device_name, weights, threads, "" if passes == "eager" else passes]
     return " · ".join(filter(None, known)) or "unknown device"
+
+
+def runner(environment: Environment) -> str:
+    """Return how the target's passes are run, such as "own CPU kernels (AMX)"."""
+    return (environment.runner or "eager").replace("native", "own CPU kernels")
 
 
 def precision(environment: Environment) -> str:

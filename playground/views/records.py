@@ -89,7 +89,7 @@ def _select(key: str, label: str, values: list[str]) -> str:
 def _row(name: str, it: Record, lane: Drafted, keys: Mapping[str, str], widest: float, opens: bool) -> str:
     published = it.source == "published"
     data = "".join(f' data-{key}="{escape(value)}"' for key, value in keys.items())
-    where = " · ".join(filter(None, [it.hardware, it.dtype, it.suite]))
+    where = " · ".join(filter(None, [it.hardware, (it.dtype or "").partition(",")[0], it.suite]))
     between = span(*lane.interval) if lane.interval else ""
     mark = f" <em>{PUBLISHED}</em>" if published else ""
     return (

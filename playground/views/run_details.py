@@ -180,7 +180,7 @@ def html(comparison: Comparison, chosen: str) -> str:
 def passes(environment: Environment) -> str:
     """Return the runner of the target's passes, and the seconds that compiling them took before the lanes ran."""
     took = "" if environment.compile_s is None else f", compiled beforehand in {environment.compile_s:.1f} s"
-    return f"{environment.runner}{took}"
+    return f"{facts.runner(environment)}{took}"
 
 
 def verify_passes(environment: Environment) -> str:

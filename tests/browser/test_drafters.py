@@ -57,7 +57,7 @@ def test_the_menu_says_what_a_drafter_is_and_its_help_has_a_picture_of_a_round(v
     page = visit(1440)
     menu = page.locator("#drafter input")
     menu.click()
-    option = page.get_by_role("option", name="Assistant model: of the same family")
+    option = page.get_by_role("option", name="Assistant model: a smaller model of the same family")
     heading = option.evaluate("option => getComputedStyle(option, '::before').content")
     assert heading == '"A smaller model"'
     option.click()

@@ -36,6 +36,7 @@ from playground.trace import Comparison, Trace
 from playground.ui.compare import prefill, rendered
 from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.shown import Held, Opened, Screen, Shown, goes_on_with
+from playground.ui.compare.why import NOTHING
 from playground.ui.wiring import Named
 from playground.views.stage import Status
 
@@ -342,7 +343,7 @@ class Handlers:
     def finish(self, shown: Shown | None) -> Named:
         """Returns what the page shows under a run that has ended: its details, and how it can be shared."""
         if not shown:
-            return {"details": "", "menu": [], "save": gr.update(interactive=False)}
+            return {"details": f"<p>{NOTHING}</p>", "menu": [], "save": gr.update(interactive=False)}
         return self._outcome(shown) | _drafter_of(shown)
 
     def stop(self, session: str) -> None:

@@ -60,14 +60,13 @@ def wire(menu: Any, filled: Sequence[Any], inputs: Sequence[Any], pairs: Mapping
 
 
 def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> dict[str, Any]:
-    """Returns the run's details and the values of `shared`, by the names of the page's components. `chosen`: the name
-    of the lane that is compared with the baseline."""
-    return {"details": run_details.html(comparison, chosen)} | shared(comparison, pairs)
-
-
-def shared(comparison: Comparison, pairs: Mapping[str, Pair]) -> dict[str, Any]:
-    """Returns the Share menu's Markdown, and an update that lets the trace be saved."""
-    return {"menu": [markdown(comparison, pairs.values())], "save": gr.update(interactive=True)}
+    """Returns the run's details, the Share menu's Markdown, and an update that lets the trace be saved, by the names of
+    the page's components. `chosen`: the name of the lane that is compared with the baseline."""
+    return {
+        "details": run_details.html(comparison, chosen),
+        "menu": [markdown(comparison, pairs.values())],
+        "save": gr.update(interactive=True),
+    }
 
 
 FORMS = ("json", "html", "gif")

@@ -31,10 +31,8 @@ from playground.ui.past import VisibleHistory, owner_of
 from playground.ui.preload import Fits, Preload
 from playground.ui.serve import StartedServers
 from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, download, filled, in_browser
-from playground.views import run_details
 
-SHARED = ("menu", "save")
-OUTCOME = ("details", *SHARED)
+OUTCOME = ("details", "menu", "save")
 ZONE = "(...inputs) => [...inputs.slice(0, -1), -new Date().getTimezoneOffset()]"  # the last is the minutes
 
 Updates = AsyncGenerator[Named, None]  # of components by their names
@@ -52,8 +50,7 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
         parts["stage"] = panels.stage(recorded.packed())
     parts["strip"] = last_runs.strip()
     parts["every"] = gr.Button("Run every drafter on this prompt", elem_id="every", size="sm", render=False)
-    details = run_details.html(recorded.comparison, recorded.chosen)
-    parts["details"] = gr.HTML(details, elem_id="details", render=False)
+    parts["details"] = gr.HTML(elem_id="details", render=False)
     with gr.Row(elem_id="actions", render=False) as parts["files"]:
         parts["save"] = gr.Button("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)
         parts["open"] = gr.UploadButton(
@@ -327,7 +324,10 @@ def _wire_history(
     minutes = gr.JSON(visible=False)
     recorded = Screen.recorded()
     assert recorded.comparison
-    first, shared = Shown(recorded.comparison, recorded.chosen), rendered.shared(recorded.comparison, pairs)
+    first = {
+        "shown": Shown(recorded.comparison, recorded.chosen),
+        **rendered.outcome(recorded.comparison, recorded.chosen, pairs),
+    }
 
     def of_address(owner: str, request: gr.Request) -> Filled:
         query, problem = dict(request.query_params), ""
@@ -354,10 +354,10 @@ def _wire_history(
         recorded run nor one that was opened while the page loaded."""
         return fill(_strip(runs, shown, minutes)) if shown and shown.id == linked else gr.skip()
 
-    def share_first() -> Filled:
-        return fill({"shown": first, **shared})
+    def show_first() -> Filled:
+        return fill(first)
 
-    loaded = page.load(share_first, None, of("shown", *SHARED), **PRIVATE)
+    loaded = page.load(show_first, None, of("shown", *OUTCOME), **PRIVATE)
     owner, known = owner_of(loaded.then, past)
     whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
     back = known.then(of_address, owner, [*whole, linked], **PRIVATE)
