@@ -23,7 +23,8 @@ Reason = Literal["plain", "correction", "bonus"]
 Schedule = Literal["alone", "by turns"]
 Finish = Literal["eos", "stop string", "length", "context", "stopped"]
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
-Count = Annotated[int, Field(ge=0)]
+Number = Annotated[float, Field(gt=-1e15, lt=1e15)]  # whose sums and squares are finite
+Margin = Annotated[float, Field(allow_inf_nan=False)]
 Size = Annotated[int, Field(ge=0, lt=2**63)]  # also a token's id
 Of = TypeVar("Of")
 Figure = TypeVar("Figure")
@@ -74,15 +75,15 @@ class DraftToken:
     id: Size | None
     text: str
     special: bool
-    q: float | None
-    p: float | None
-    margin: float | None
+    q: Number | None
+    p: Number | None
+    margin: Margin | None
     decision: Decision
     parent: Annotated[int, Field(ge=-1)] | None = None
-    draw: float | None = None
-    confidence: float | None = None
+    draw: Number | None = None
+    confidence: Number | None = None
     forced: bool = False
-    bound: float | None = None
+    bound: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,10 @@ class TargetToken:
     id: Size | None
     text: str
     special: bool
-    p: float | None
-    margin: float | None
+    p: Number | None
+    margin: Margin | None
     reason: Reason
-    rank: int | None = None
+    rank: Size | None = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Round:
     nothing was drafted; else None.
     """
 
-    lookahead: int | None
+    lookahead: Size | None
     drafted: tuple[DraftToken, ...]
     target: TargetToken | None
     start_s: Seconds
@@ -142,12 +143,12 @@ class Round:
     verify_s: Seconds | None
     end_s: Seconds
     capped: bool = False
-    passes: Annotated[int, Field(ge=1)] = 1
+    passes: Annotated[int, Field(ge=1, lt=2**63)] = 1
     commit_s: Seconds | None = None
     annotate_s: Seconds | None = None
     mask_s: Seconds | None = None
     # "kept_otherwise" in files of earlier releases.
-    other_rule: Annotated[int | None, Field(validation_alias=AliasChoices("other_rule", "kept_otherwise"))] = None
+    other_rule: Annotated[Size | None, Field(validation_alias=AliasChoices("other_rule", "kept_otherwise"))] = None
     past_context: Size | None = None
 
     @property
@@ -168,7 +169,7 @@ class Round:
 class PassTime:
     """The seconds that a target pass over `tokens` tokens takes after a short sequence."""
 
-    tokens: int
+    tokens: Size
     seconds: Annotated[float, Field(gt=0, lt=1e15)]
 
 
@@ -177,9 +178,9 @@ class Shape:
     """The work of a pass of a model: `values` of weights that are multiplied, of which an embedding is
     none, in so many `products` of a matrix; and the keys and values (`cache`) that it keeps of each token."""
 
-    values: int
-    products: int
-    cache: int
+    values: Size
+    products: Size
+    cache: Size
 
 
 @dataclass(frozen=True)
@@ -203,14 +204,14 @@ class Environment:
     device: str | None
     device_name: str | None
     dtype: str | None
-    threads: int | None
+    threads: Size | None
     weights: tuple[str, ...]
     created: str
     pass_times: tuple[PassTime, ...] = ()
     notes: tuple[str, ...] = ()
-    bandwidth: float | None = None
+    bandwidth: Number | None = None
     runner: str | None = None
-    compile_s: float | None = None
+    compile_s: Number | None = None
     obeyed: dict[str, Any] | None = None
     not_obeyed: dict[str, Any] | None = None
     shapes: dict[str, Shape] = field(default_factory=dict)
@@ -221,9 +222,9 @@ class Experts:
     """The routed experts of a mixture: each of its layers has `count`, of which a token passes through `per_token`.
     `weights`: bytes of all of them, in all layers, without shared experts."""
 
-    count: int
-    per_token: int
-    weights: int
+    count: Size
+    per_token: Size
+    weights: Size
 
 
 @dataclass(frozen=True)
@@ -231,10 +232,10 @@ class Memory:
     """Bytes that a lane held on the device when it ended. Weights that drafter and target share count as the target's;
     a pass's activations and a lookup's index are not counted. `experts`: those of the target, if it is a mixture."""
 
-    target_weights: Count
-    target_cache: Count
-    drafter_weights: Count
-    drafter_cache: Count
+    target_weights: Size
+    target_cache: Size
+    drafter_weights: Size
+    drafter_cache: Size
     experts: Experts | None = None
 
     @property
@@ -248,8 +249,8 @@ class Reused:
     again, and the `bytes` of the caches that held them, the drafter's included (None where a server does not report
     it)."""
 
-    tokens: int
-    bytes: int | None = None
+    tokens: Size
+    bytes: Size | None = None
 
 
 @dataclass(frozen=True)
@@ -260,10 +261,10 @@ class Totals:
     `tokens`: of the answer. `passes`: verify passes. `drafted`, `accepted`: draft tokens.
     """
 
-    tokens: Count | None = None
-    passes: Count | None = None
-    drafted: Count | None = None
-    accepted: Count | None = None
+    tokens: Size | None = None
+    passes: Size | None = None
+    drafted: Size | None = None
+    accepted: Size | None = None
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ class Trace:
     rounds: tuple[Round, ...]
     finish: Finish
     memory: Memory | None = None
-    joules: float | None = None
+    joules: Number | None = None
     markers: tuple[tuple[int, str], ...] = ()
     reused: Reused | None = None
     totals: Totals | None = None

@@ -143,6 +143,13 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 0, "target", "text", "\ud800"), "valid Unicode"),
         (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "draft_s should be less than 1000000000000000;"),
         (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "target.id should be less than"),
+        (damaged("lanes", 0, "joules", 10**400), "joules should be less than"),
+        (
+            damaged("lanes", 1, "environment", "pass_times", [{"tokens": 10**400, "seconds": 1.0}]),
+            "tokens should be less",
+        ),
+        (damaged("lanes", 1, "rounds", 0, "drafted", 0, "q", 1e300), "q should be less than"),
+        (damaged("lanes", 1, "rounds", 0, "target", "margin", 10**400), "margin should be a finite number"),
         (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
         (damaged("lanes", 0, "rounds", 2, "end_s", -5), "end_s should be greater than or equal to 0"),
         (damaged("lanes", 0, "rounds", 2, "end_s", 0), "run backwards"),
