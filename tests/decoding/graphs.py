@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks.waits import Waits
 from playground.decoding.runners.graphs import WARM_UP, Work
@@ -22,15 +23,15 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        given = {_address(tensor) for tensor in _tensors((args, kwargs))}
         for tensor in _written(func, args, kwargs):
             storage = tensor.untyped_storage()
             if _address(tensor) not in self._made and _address(tensor) not in self._kept:
                 self._kept[_address(tensor)] = storage, storage.clone()
         out = func(*args, **kwargs)
-        for tensor in _tensors(out):
-            if _address(tensor) not in given | self._kept.keys():
-                self._made.setdefault(_address(tensor), tensor)
+        new = {at: it for it in _tensors(out) if (at := _address(it)) not in self._made and at not in self._kept}
+        if new:
+            given = {_address(tensor) for tensor in _tensors((*args, *kwargs.values()))}
+            self._made |= {at: tensor for at, tensor in new.items() if at not in given}
         self._steps.append((func, args, kwargs, out))
         return out
 
@@ -89,15 +90,22 @@ class Recorder:
 
 
 def _tensors(values) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    """Those among the values, and in lists and tuples there. torch's own search takes longer than the operations."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    return [tensor for value in values for tensor in _tensors(value)] if isinstance(values, (list, tuple)) else []
 
 
 def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+@cache
+def _writes(func) -> list[tuple[int, str]]:
+    """The places and the names of the arguments that the operation writes."""
+    return [(place, each.name) for place, each in enumerate(func._schema.arguments) if each.is_write]
+
+
 def _written(func, args, kwargs) -> list[torch.Tensor]:
-    """The arguments that the operation writes."""
-    named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
-    writes = {argument.name for argument in func._schema.arguments if argument.is_write}
-    return _tensors([value for name, value in named.items() if name in writes])
+    """The tensors that the operation writes."""
+    return _tensors([args[place] if place < len(args) else kwargs.get(name) for place, name in _writes(func)])
