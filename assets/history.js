@@ -19,7 +19,7 @@ export function history({ element, props, watch, trigger }) {
       .map((box) => box.value);
     if (String(ids) === String(chosen)) return;
     chosen = ids;
-    trigger("select", { ids });
+    trigger("select");
   }
 
   function show() {

@@ -143,6 +143,10 @@ OFF = (
     "stops."
 )
 CHOOSE = "Choose one to save or delete it, two to compare them."
+TELL_CHOSEN = """() => {{
+  const ids = [...document.querySelectorAll("#history input:checked")].map((box) => box.value);
+  return [ids, ...{}];
+}}"""
 FORMS = {"JSON": ".json", "CSV": ".csv", "HTML": ".html"}
 
 
@@ -160,7 +164,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         saved = panels.written()
     shown = gr.HTML(elem_id="side-by-side", apply_default_css=False)
     listed = _list()
-    chosen, gone = gr.State([]), gr.State([])  # ids: the chosen entries, and those that Undo restores
+    chosen, gone = gr.JSON([], visible=False), gr.State([])  # ids: the chosen entries, and those that Undo restores
     owner, known = owner_of(page.load, past)
 
     def rows(owner: str, text: str) -> str:
@@ -169,23 +173,14 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         except PlaygroundError as problem:
             return panels.status(str(problem), "error")
 
-    def choose(pressed: gr.EventData) -> Filled:
-        ids = _ids(pressed)
-        return {
-            chosen: ids,
-            compare: gr.update(interactive=len(ids) == 2),
-            **dict.fromkeys(saves, gr.update(interactive=len(ids) == 1)),
-            delete: gr.update(interactive=bool(ids)),
-        }
-
     def deleted(owner: str, text: str, ids: list[str], problem: str = "") -> Filled:
         """Says what was deleted, and that Undo restores it."""
         said = panels.status(f"{count(len(ids), 'run')} deleted.") if ids else ""
         said += panels.status(problem, "error")
         return {shown: said, listed: rows(owner, text), gone: ids, undo: gr.update(visible=bool(ids))}
 
-    def delete_chosen(owner: str, text: str, ids: list[str]) -> Filled:
-        done, problem = _each(past.history.delete, owner, ids)
+    def delete_chosen(owner: str, text: str, ids: object) -> Filled:
+        done, problem = _each(past.history.delete, owner, _ids(ids))
         return deleted(owner, text, done, problem)
 
     def bring_back(owner: str, text: str, ids: list[str]) -> Filled:
@@ -193,9 +188,9 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         said = panels.status(problem, "error")
         return {shown: said, listed: rows(owner, text), gone: [], undo: gr.update(visible=False)}
 
-    def save(form: str, owner: str, ids: list[str]) -> Filled:
+    def save(form: str, owner: str, ids: object) -> Filled:
         try:
-            return {saved: past.saved(owner, next(iter(ids), ""), form), shown: ""}
+            return {saved: past.saved(owner, next(iter(_ids(ids)), ""), form), shown: ""}
         except PlaygroundError as problem:
             return {saved: None, shown: panels.status(str(problem), "error")}
 
@@ -205,8 +200,10 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
     after = [shown, listed, gone, undo]
     delete_all.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
-    listed.select(choose, None, [chosen, compare, *saves, delete], trigger_mode="always_last", **PRIVATE)
-    compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
+    able = {"interactive: ids.length === 2": [compare], "interactive: ids.length === 1": [*saves]}
+    outputs, updates = in_browser({**able, "interactive: ids.length > 0": [delete]})
+    listed.select(None, None, [chosen, *outputs], js=TELL_CHOSEN.format(updates), **QUIET)
+    compare.click(lambda owner, ids: side_by_side(past, owner, _ids(ids)), [owner, chosen], shown, **PRIVATE)
     delete.click(delete_chosen, [*query, chosen], after, **PRIVATE)
     undo.click(bring_back, [*query, gone], after, **PRIVATE)
     for button, form in saves.items():
@@ -225,9 +222,8 @@ def _delete_all() -> gr.Button:
     return really
 
 
-def _ids(pressed: gr.EventData) -> list[str]:
+def _ids(ids: object) -> list[str]:
     """Returns the ids of the entries that the browser says are chosen."""
-    ids = (pressed._data or {}).get("ids")
     return [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
 
 
