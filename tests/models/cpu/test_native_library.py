@@ -44,11 +44,17 @@ def test_the_environment_turns_the_engine_off_or_names_its_instructions(asked, n
     assert why in reason and bool(why) == bool(reason)
 
 
+@pytest.fixture(scope="module")
+def made_here(tmp_path_factory):
+    """A cache folder, in which the compiler makes a library once for the tests here."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
-def test_elsewhere_the_compiler_makes_a_library_that_the_cache_keeps(tmp_path, monkeypatch):
-    monkeypatch.setenv("PLAYGROUND_CACHE", str(tmp_path / "cache"))
+def test_elsewhere_the_compiler_makes_a_library_that_the_cache_keeps(made_here, monkeypatch):
+    monkeypatch.setenv("PLAYGROUND_CACHE", str(made_here))
     built = build.on_this_machine()
-    assert built.parent == tmp_path / "cache"
+    assert built.parent == made_here
     monkeypatch.setenv("CC", "no-such-compiler")
     assert build.on_this_machine() == built
 
@@ -72,7 +78,9 @@ def test_without_a_library_and_a_compiler_torch_computes_and_the_reason_is_told(
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF cut short", b"#!/bin/sh", "half"])
-def test_in_place_of_a_damaged_library_the_compiler_makes_one_or_torch_computes(content, tmp_path, monkeypatch):
+def test_in_place_of_a_damaged_library_the_compiler_makes_one_or_torch_computes(
+    content, tmp_path, made_here, monkeypatch
+):
     name = build.file_name(sys.platform, library.platform.machine().lower())
     if content == "half":  # Linux would load it
         whole = (FOLDER / "built" / "linux-x86_64.so").read_bytes()
@@ -84,6 +92,7 @@ def test_in_place_of_a_damaged_library_the_compiler_makes_one_or_torch_computes(
     found, why = found_in(tmp_path, monkeypatch)
     assert found is None and "be loaded (" in why and "no C compiler" in why
     monkeypatch.delenv("CC")
+    monkeypatch.setenv("PLAYGROUND_CACHE", str(made_here))
     if shutil.which("cc"):
         found, why = found_in(tmp_path, monkeypatch)
         assert found and not why
