@@ -26,12 +26,13 @@ def _(result: Comparison) -> Report:
     several = len({trace.lane.backend for trace in shown.lanes}) > 1
     # Lines of more lanes than colours would look alike, and the table has their figures.
     race = [charts.race(shown)] if len(shown.others) <= len(charts.OTHERS) else []
+    ranked = drafters.table(result) if len(shown.others) > 1 else None
     return Report(
         headline.title(result, best.lane.name),
         "; ".join(where if several else [*where][-1:]),
         findings(result),
         [*race, charts.acceptance(best)],
-        [*filter(None, [figures(result), drafters.table(result), facts.memory(shown)])],
+        [*filter(None, [figures(result), ranked, facts.memory(shown)])],
         [*filter(None, [run_details.of_comparison(result)]), *run_details.tables(shown.others)],
         [*filter(None, [engines.first(engines.of_comparison(result, best.lane))])],
     )
@@ -91,12 +92,17 @@ def _(result: Comparison) -> list[dict[str, Any]]:
 
 
 def figures(comparison: Comparison) -> Table:
-    """Return a table of all figures, with a column for each lane."""
+    """Return a table of all figures, with a column for each lane; of a single drafter also what `drafters.table` says
+    of several."""
     lanes = metrics.shown(comparison).lanes
     shown = [_figures(trace) for trace in lanes]
     rows = [(label, *(column.get(label, UNKNOWN) for column in shown)) for label in max(shown, key=len)]
     if any(trace.reused and trace.reused.tokens for trace in lanes):
         rows.append(("Prompt from cache", *map(facts.reused, lanes)))
+    if len(lanes) == 2:
+        (only,) = drafters.of(comparison)
+        rows.append(("Cost of a check", *(only.cost if it.lane.name == only.lane else UNKNOWN for it in lanes)))
+        rows.append(("Runs in", *(engines.runs_in(it.lane) for it in lanes)))
     rows.append((f"Speed-up over {comparison.baseline}", *(_speedup(comparison, trace) for trace in lanes)))
     return Table("Figures", ("", *(trace.lane.name for trace in lanes)), tuple(rows), numbers=len(lanes))
 

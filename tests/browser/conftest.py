@@ -143,7 +143,8 @@ def visit(contexts, url: str) -> Iterator[Callable]:
             page.locator("html.formed").wait_for()
             pause(page, 800)  # what is typed or pressed while a room opens is lost
         else:
-            page.locator("#model", has_text="is ready").wait_for(state="attached")  # in a frame it is hidden
+            state: Any = "attached" if "&embed" in query else "visible"  # in a frame it is hidden
+            page.locator("#model", has_text="is ready").wait_for(state=state)
         return page
 
     yield open_page

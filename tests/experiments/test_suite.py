@@ -176,7 +176,7 @@ def test_every_result_file_that_we_publish_opens(path):
         (results.from_json, results.to_json) if "rows" in data else (BenchResult.from_json, BenchResult.to_json)
     )
     result = read(data)
-    assert {"torch", "llama.cpp"} & {*result.environment.versions}
+    assert {"torch", "llama.cpp", "vllm"} & {*result.environment.versions}
     assert read(json.loads(json.dumps(write(result)))) == result
 
 
