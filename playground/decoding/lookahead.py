@@ -97,8 +97,8 @@ class Measured(Lookahead):
         cost: returns the cost of a target pass over a number of tokens, in passes over one token.
     """
 
-    PRIOR = 2.0  # tokens for which the drafter's own probabilities are believed, and of a lookup's this share
-    COPIED = 0.7  # measured: 52 to 77 % of first tokens, by the length of the match, and more of further ones
+    PRIOR = 2.0  # tokens for which the drafter's own probabilities are believed
+    COPIED = 0.7  # how much of them, where the drafter is a lookup
     RENEWED = 1 - KEEP  # the share of the prior that each round adds, as much as it loses by decay
     LOSS, REST, LONGEST = 0.7, 16, 64  # plain passes lost before a pause; its rounds, twice as many each time
     GUESS = 0.2  # plain rounds that the first pass counts for, whatever its width
@@ -116,10 +116,8 @@ class Measured(Lookahead):
         self._plain: Mean | None = None  # seconds of a plain pass
         self._level = Mean(self.LEVEL * self.LEVELS, self.LEVELS)  # plain passes of one more level of a scored draft
         self._wide = Mean(self.PRIOR, self.PRIOR)  # what wide passes cost beyond a plain one, over what was measured
-        self._drafted, self._promised = (
-            0,
-            0.0,
-        )  # of the draft that is verified: its depth, and the tokens expected of it
+        self._drafted = 0  # the depth of the draft that is verified
+        self._promised = 0.0  # the tokens expected of it
         self._balance, self._pause, self._waits = 0.0, self.REST, 0
         self._prefilled, self._rested = False, True
         self._set_threshold()
