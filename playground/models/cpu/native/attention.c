@@ -6,6 +6,7 @@
 #include "simd.h"
 
 enum { HEADS = PLAIN ? 1 : LANES == 8 ? 2 : 4 }; /* heads of a group that are computed at once */
+enum { BESIDE = PLAIN ? 1 : 4 };                 /* vectors that are, for each of them */
 
 /* x / sqrt(mean x^2 + epsilon) * w, n values, n a multiple of 16 */
 OUTLINE void rms_norm(const float *x, const float *w, float *out, int n, float epsilon) {
@@ -37,19 +38,28 @@ OUTLINE void store_entry(float *keys, float *values, int width, int entry, const
     memcpy(values + (int64_t)entry * width, value, 4 * (size_t)width);
 }
 
-/* Scores of `n` heads over the first `entries` of a group, rounded up to 16: keys (entries / 16, width, 16) are read
-   once for all heads. Bound by two loads and two fused additions a cycle. */
-INLINE void scores_of(int n, const float *queries, int width, const float *keys, int entries, float *scores, int64_t stride) {
-    for (int e = 0; e < entries; e += LANES) {
-        const float *k = keys + (int64_t)(e / GROUP) * GROUP * width + e % GROUP;
-        vf sum[HEADS];
-        UNROLL for (int h = 0; h < n; h++) sum[h] = all(0);
-        for (int i = 0; i < width; i++) {
-            vf key = load(k + i * GROUP);
-            UNROLL for (int h = 0; h < n; h++) sum[h] = fused(key, all(queries[h * width + i]), sum[h]);
-        }
-        UNROLL for (int h = 0; h < n; h++) store(scores + h * stride + e, sum[h]);
+/* Scores of `n` heads over `beside` vectors of entries: as many sums as keep both units for fused additions busy. */
+INLINE void scores_beside(int n, int beside, const float *queries, int width, const float *keys, int e, float *scores, int64_t stride) {
+    const float *k[BESIDE];
+    vf sum[BESIDE][HEADS];
+    UNROLL for (int j = 0; j < beside; j++) {
+        k[j] = keys + (int64_t)((e + LANES * j) / GROUP) * GROUP * width + (e + LANES * j) % GROUP;
+        UNROLL for (int h = 0; h < n; h++) sum[j][h] = all(0);
     }
+    for (int i = 0; i < width; i++)
+        UNROLL for (int j = 0; j < beside; j++) {
+            vf key = load(k[j] + i * GROUP);
+            UNROLL for (int h = 0; h < n; h++) sum[j][h] = fused(key, all(queries[h * width + i]), sum[j][h]);
+        }
+    UNROLL for (int j = 0; j < beside; j++) UNROLL for (int h = 0; h < n; h++) store(scores + h * stride + e + LANES * j, sum[j][h]);
+}
+
+/* Scores of `n` heads over the first `entries` of a group, rounded up to 16: keys (entries / 16, width, 16) are read
+   once for all heads. */
+INLINE void scores_of(int n, const float *queries, int width, const float *keys, int entries, float *scores, int64_t stride) {
+    int e = 0;
+    for (; e + LANES * (BESIDE - 1) < entries; e += LANES * BESIDE) scores_beside(n, BESIDE, queries, width, keys, e, scores, stride);
+    for (; e < entries; e += LANES) scores_beside(n, 1, queries, width, keys, e, scores, stride);
 }
 
 /* Turns `n` scores into shares in place; the room up to a multiple of 16 is written. Returns one over their sum. */
@@ -69,26 +79,30 @@ OUTLINE float soften(float *scores, int n) {
     return 1.f / total(sums);
 }
 
+/* Sums of `beside` vectors of the values, as `values_of`. */
+INLINE void values_beside(int n, int beside, const float *shares, int64_t stride, const float *scale, const float *values,
+                          int width, int entries, int base, const int32_t *path, float *out) {
+    vf sum[HEADS][BESIDE];
+    UNROLL for (int h = 0; h < n; h++) UNROLL for (int j = 0; j < beside; j++) sum[h][j] = all(0);
+    for (int e = 0; e < entries; e++) {
+        const float *v = values + (int64_t)(e < base ? e : path[e - base]) * width;
+        vf value[BESIDE];
+        UNROLL for (int j = 0; j < beside; j++) value[j] = load(v + LANES * j);
+        UNROLL for (int h = 0; h < n; h++) {
+            vf share = all(shares[h * stride + e]);
+            UNROLL for (int j = 0; j < beside; j++) sum[h][j] = fused(share, value[j], sum[h][j]);
+        }
+    }
+    UNROLL for (int h = 0; h < n; h++) UNROLL for (int j = 0; j < beside; j++) store(out + h * width + LANES * j, sum[h][j] * scale[h]);
+}
+
 /* Sums of values, weighted by the shares of n heads: (heads, width). `path`: the entries from `base` on. */
 INLINE void values_of(int n, const float *shares, int64_t stride, const float *scale, const float *values, int width,
                       int entries, int base, const int32_t *path, float *out) {
-    for (int i = 0; i < width; i += 2 * LANES) {
-        vf sum[HEADS][2];
-        UNROLL for (int h = 0; h < n; h++) sum[h][0] = sum[h][1] = all(0);
-        for (int e = 0; e < entries; e++) {
-            const float *v = values + (int64_t)(e < base ? e : path[e - base]) * width + i;
-            vf a = load(v), b = load(v + LANES);
-            UNROLL for (int h = 0; h < n; h++) {
-                vf share = all(shares[h * stride + e]);
-                sum[h][0] = fused(share, a, sum[h][0]);
-                sum[h][1] = fused(share, b, sum[h][1]);
-            }
-        }
-        UNROLL for (int h = 0; h < n; h++) {
-            store(out + h * width + i, sum[h][0] * scale[h]);
-            store(out + h * width + i + LANES, sum[h][1] * scale[h]);
-        }
-    }
+    int i = 0;
+    for (; i + LANES * BESIDE <= width; i += LANES * BESIDE)
+        values_beside(n, BESIDE, shares, stride, scale, values + i, width, entries, base, path, out + i);
+    for (; i < width; i += LANES) values_beside(n, 1, shares, stride, scale, values + i, width, entries, base, path, out + i);
 }
 
 /* Attention of `n` heads of a group, at most HEADS. `queries`: (n, width), rotated and scaled. The token sees the first

@@ -24,7 +24,7 @@ COLD void keep_text(BlockWork *b) {
     place(w, n, b->block->start, NULL, 0);
     run_parallel(n > 2 ? w->threads : 1, n, put_features, b); /* by tokens */
     multiply(&w->layer->query_key_value, m->wide, &w->normed, n, w->qkv, (m->heads + 2 * m->groups) * m->head, 0, w->threads);
-    run_parallel(w->threads, n * m->groups, keep_entries, w); /* by token and group */
+    run_parallel(w->threads, m->groups, keep_entries, w);
 }
 
 COLD void run_block(const Model *m, const Cache *c, const Block *block, int threads) {

@@ -90,10 +90,12 @@ static void keep_entry(const Work *w, int t, int g) {
     store_entry(w->keys + g * room, w->values + g * room, head, w->start + t, key, key + (int64_t)m->groups * head);
 }
 
+/* By group: the keys of neighbouring tokens lie in the same cache lines, which threads would take from each other. */
 static void keep_entries(void *job, int thread, int begin, int end) {
     const Work *w = job;
     (void)thread;
-    for (int u = begin; u < end; u++) keep_entry(w, u / w->model->groups, u % w->model->groups);
+    for (int g = begin; g < end; g++)
+        for (int t = 0; t < w->tokens; t++) keep_entry(w, t, g);
 }
 
 static void attend_group(const Work *w, int t, int g, int thread) {
@@ -141,8 +143,7 @@ static void gate_and_up(void *job, int thread, int begin, int end) {
     for (int f = begin; f < end; f++)
         for (int token = 0, done = 0; token < n; token += done) {
             float rows[WIDEST][2 * BLOCK];
-            for (int k = 0; k < 4; k += 2)
-                done = tile(&l->gate_up, wide, 4 * f + k, 2, &w->normed, token, n - token, rows[0] + GROUP * k, 2 * BLOCK);
+            done = tile(&l->gate_up, wide, 4 * f, 4, &w->normed, n, token, rows[0], 2 * BLOCK);
             for (int t = 0; t < done; t++) {
                 gate(rows[t], rows[t] + BLOCK);
                 put(&w->gated, l->down.kind, wide, token + t, f * BLOCK, rows[t], BLOCK);
@@ -165,7 +166,7 @@ OUTLINE void run_layer(Work *w, const Layer *l, float *keys, float *values) {
     if (l->value.rows) multiply(&l->value, m->wide, in, n, w->qkv + l->query_key_value.rows, row, 0, threads);
 
     /* By token and group. Of a single token each group attends to entries that its own thread has written. */
-    if (n > 1 || !wanted) run_parallel(n > 2 ? threads : 1, n * m->groups, keep_entries, w);
+    if (n > 1 || !wanted) run_parallel(n > 2 ? threads : 1, m->groups, keep_entries, w);
     if (!wanted) return;
     run_parallel(threads, wanted * m->groups, attend_groups, w);
     multiply(&l->out, m->wide, &w->attended, wanted, x, m->width, 1, threads);

@@ -7,6 +7,7 @@
 
 enum { TILE = PLAIN ? 1 : LANES == 8 ? 4 : 8, AHEAD = 2048 };
 enum { SLOTS = 8, WIDEST = 16 }; /* the most tokens of an input side by side, and of a call of `tile` */
+enum { GROUPS = 4 };            /* the most groups of rows of a call of `tile` */
 
 /* The rows that a product reads, one for each token, `columns` wide: floats for 16 bits, integers for blocks. So many
    tokens, `slots`, lie side by side in each column or block. A value of 16 bits is scale (256 high + low) with signed
@@ -263,9 +264,6 @@ INLINE void tile_of_halves(int n, int kind, const uint8_t *w, const Input *in, i
 /* As `tile`, of one group. `w`: its weights. */
 static int tile_of_group(const Matrix *m, int wide, const uint8_t *w, const Input *in, int token, int n, float *out, int64_t stride) {
     int side_by_side = in->slots - token % in->slots;
-#if LANES == 16
-    if (has_tiles(in, m->kind, wide, n)) return tile_with_amx(m->kind, w, in, token, n, out, stride);
-#endif
     if (m->kind >= BFLOAT16) {
         if (LANES == 16 && n > TILE) n = 4; /* of many tokens, those whose values stay in the L1 cache */
         if (n > side_by_side) n = side_by_side;
@@ -287,20 +285,21 @@ static int tile_of_group(const Matrix *m, int wide, const uint8_t *w, const Inpu
     return TILE;
 }
 
-/* Multiplies `count` groups of rows, 1 or 2, with the next tokens, `n` of them at most; returns with how many. `out`:
-   (WIDEST, stride). */
-OUTLINE int tile(const Matrix *m, int wide, int group, int count, const Input *in, int token, int n, float *out, int64_t stride) {
+/* Multiplies `count` groups of rows, at most GROUPS, with the next tokens, `n` of them at most; returns with how many.
+   `tokens`: those of the product. `out`: (WIDEST, stride). */
+OUTLINE int tile(const Matrix *m, int wide, int group, int count, const Input *in, int tokens, int token, float *out, int64_t stride) {
     int64_t bytes = units_of(m->kind, m->columns) * unit_bytes(m->kind);
     const uint8_t *w = m->data + group * bytes;
+    int n = tokens - token, done = 0;
 #if LANES == 16
     if (m->kind == BFLOAT16 && in->amx) {
         if (n > WIDEST) n = WIDEST;
-        amx_of_halves(n, count, w, in, token, out, stride);
+        for (int g = 0; g < count; g += 2) amx_of_halves(n, count - g, w + g * bytes, in, token, out + GROUP * g, stride);
         return n;
     }
+    if (has_tiles(in, m->kind, wide, tokens)) return tile_with_amx(m->kind, count, w, in, token, n, out, stride);
 #endif
-    int done = tile_of_group(m, wide, w, in, token, n, out, stride);
-    if (count > 1) tile_of_group(m, wide, w + bytes, in, token, n, out + GROUP, stride);
+    for (int g = 0; g < count; g++) done = tile_of_group(m, wide, w + g * bytes, in, token, n, out + GROUP * g, stride);
     return done;
 }
 
@@ -332,11 +331,11 @@ static void multiply_groups(void *job, int thread, int begin, int end) {
     const Matrix *m = p->matrix;
     (void)thread;
     begin_amx(p->in, m->kind, p->wide, p->n);
-    for (int group = begin; group < end; group += 2) {
-        int first = group * GROUP, rows = m->rows - first, count = end - group < 2 ? 1 : 2;
+    for (int group = begin; group < end; group += GROUPS) {
+        int first = group * GROUP, rows = m->rows - first, count = end - group < GROUPS ? end - group : GROUPS;
         for (int token = 0, done; token < p->n; token += done) {
-            float sums[WIDEST][2 * GROUP];
-            done = tile(m, p->wide, group, count, p->in, token, p->n - token, sums[0], 2 * GROUP);
+            float sums[WIDEST][GROUPS * GROUP];
+            done = tile(m, p->wide, group, count, p->in, p->n, token, sums[0], GROUPS * GROUP);
             for (int t = 0; t < done; t++)
                 for (int i = 0; i < count * GROUP; i += GROUP) {
                     float *to = p->out + (token + t) * p->stride + first + i;
