@@ -57,7 +57,7 @@ def test_greedy_equals_generate_also_with_more_tokens_than_layers(native, plain,
         rounds = run(pair, way, prompt)
         assert ids_of(rounds) == wanted
         decisions.update(token.decision for round_ in rounds for token in round_.drafted)
-    assert decisions["accepted"] > 5 and decisions["rejected"] > 10
+    assert decisions["accepted"] > 1 and decisions["rejected"] > 10
 
 
 @pytest.mark.parametrize("way", ["mtp", "tree"])

@@ -1,12 +1,16 @@
-/* Attention of one token and the heads of one group over the entries of the cache that the token sees.
+/* Attention of queries of one group of heads over the entries of the cache that their tokens see.
 
    A lane of the scores is an entry, so that a score is summed over the head's width in order, wherever in the cache its
-   entry lies; the entries of a branch are then put behind those of the text, where a chain would have them. */
+   entry lies; the entries of a branch are then put behind those of the text, where a chain would have them. Several
+   queries read each entry once: of a long text, keys and values are more than a core's caches hold. */
 #include "engine.h"
 #include "simd.h"
 
-enum { HEADS = PLAIN ? 1 : LANES == 8 ? 2 : 4 }; /* heads of a group that are computed at once */
-enum { BESIDE = PLAIN ? 1 : 4 };                 /* vectors that are, for each of them */
+enum { QUERIES = PLAIN ? 1 : LANES == 8 ? 4 : 8 }; /* that are computed at once */
+
+/* Vectors that are computed at once for each of n queries: as many sums as keep the units for fused additions busy. */
+#define BESIDE(n) (PLAIN ? 1 : (n) == QUERIES ? 2 : 4)
+enum { MOST_BESIDE = 4, ROUNDED = 4 * GROUP };
 
 /* x / sqrt(mean x^2 + epsilon) * w, n values, n a multiple of 16 */
 OUTLINE void rms_norm(const float *x, const float *w, float *out, int n, float epsilon) {
@@ -38,28 +42,24 @@ OUTLINE void store_entry(float *keys, float *values, int width, int entry, const
     memcpy(values + (int64_t)entry * width, value, 4 * (size_t)width);
 }
 
-/* Scores of `n` heads over `beside` vectors of entries: as many sums as keep both units for fused additions busy. */
-INLINE void scores_beside(int n, int beside, const float *queries, int width, const float *keys, int e, float *scores, int64_t stride) {
-    const float *k[BESIDE];
-    vf sum[BESIDE][HEADS];
-    UNROLL for (int j = 0; j < beside; j++) {
-        k[j] = keys + (int64_t)((e + LANES * j) / GROUP) * GROUP * width + (e + LANES * j) % GROUP;
-        UNROLL for (int h = 0; h < n; h++) sum[j][h] = all(0);
-    }
-    for (int i = 0; i < width; i++)
-        UNROLL for (int j = 0; j < beside; j++) {
-            vf key = load(k[j] + i * GROUP);
-            UNROLL for (int h = 0; h < n; h++) sum[j][h] = fused(key, all(queries[h * width + i]), sum[j][h]);
-        }
-    UNROLL for (int j = 0; j < beside; j++) UNROLL for (int h = 0; h < n; h++) store(scores + h * stride + e + LANES * j, sum[j][h]);
-}
-
-/* Scores of `n` heads over the first `entries` of a group, rounded up to 16: keys (entries / 16, width, 16) are read
-   once for all heads. */
+/* Scores of n queries over the first `entries` of a group, rounded up to ROUNDED: keys (entries / 16, width, 16). */
 INLINE void scores_of(int n, const float *queries, int width, const float *keys, int entries, float *scores, int64_t stride) {
-    int e = 0;
-    for (; e + LANES * (BESIDE - 1) < entries; e += LANES * BESIDE) scores_beside(n, BESIDE, queries, width, keys, e, scores, stride);
-    for (; e < entries; e += LANES) scores_beside(n, 1, queries, width, keys, e, scores, stride);
+    const int beside = BESIDE(n);
+    for (int e = 0; e < entries; e += LANES * beside) {
+        const float *k[MOST_BESIDE];
+        vf sum[MOST_BESIDE][QUERIES];
+        UNROLL for (int j = 0; j < beside; j++) {
+            int at = e + LANES * j < entries ? e + LANES * j : 0; /* there may be no memory behind the last entries */
+            k[j] = keys + (int64_t)(at / GROUP) * GROUP * width + at % GROUP;
+            UNROLL for (int q = 0; q < n; q++) sum[j][q] = all(0);
+        }
+        for (int i = 0; i < width; i++)
+            UNROLL for (int j = 0; j < beside; j++) {
+                vf key = load(k[j] + i * GROUP);
+                UNROLL for (int q = 0; q < n; q++) sum[j][q] = fused(key, all(queries[q * width + i]), sum[j][q]);
+            }
+        UNROLL for (int j = 0; j < beside; j++) UNROLL for (int q = 0; q < n; q++) store(scores + q * stride + e + LANES * j, sum[j][q]);
+    }
 }
 
 /* Turns `n` scores into shares in place; the room up to a multiple of 16 is written. Returns one over their sum. */
@@ -79,54 +79,57 @@ OUTLINE float soften(float *scores, int n) {
     return 1.f / total(sums);
 }
 
-/* Sums of `beside` vectors of the values, as `values_of`. */
-INLINE void values_beside(int n, int beside, const float *shares, int64_t stride, const float *scale, const float *values,
-                          int width, int entries, int base, const int32_t *path, float *out) {
-    vf sum[HEADS][BESIDE];
-    UNROLL for (int h = 0; h < n; h++) UNROLL for (int j = 0; j < beside; j++) sum[h][j] = all(0);
+/* Sums of `beside` vectors of the first `entries` values, weighted by the shares of n queries. */
+INLINE void values_beside(int n, int beside, const float *shares, int64_t stride, const float *values, int width, int entries, float *out) {
+    vf sum[QUERIES][MOST_BESIDE];
+    UNROLL for (int q = 0; q < n; q++) UNROLL for (int j = 0; j < beside; j++) sum[q][j] = all(0);
     for (int e = 0; e < entries; e++) {
-        const float *v = values + (int64_t)(e < base ? e : path[e - base]) * width;
-        vf value[BESIDE];
-        UNROLL for (int j = 0; j < beside; j++) value[j] = load(v + LANES * j);
-        UNROLL for (int h = 0; h < n; h++) {
-            vf share = all(shares[h * stride + e]);
-            UNROLL for (int j = 0; j < beside; j++) sum[h][j] = fused(share, value[j], sum[h][j]);
+        vf value[MOST_BESIDE];
+        UNROLL for (int j = 0; j < beside; j++) value[j] = load(values + (int64_t)e * width + LANES * j);
+        UNROLL for (int q = 0; q < n; q++) {
+            vf share = all(shares[q * stride + e]);
+            UNROLL for (int j = 0; j < beside; j++) sum[q][j] = fused(share, value[j], sum[q][j]);
         }
     }
-    UNROLL for (int h = 0; h < n; h++) UNROLL for (int j = 0; j < beside; j++) store(out + h * width + LANES * j, sum[h][j] * scale[h]);
+    UNROLL for (int q = 0; q < n; q++) UNROLL for (int j = 0; j < beside; j++) store(out + q * width + LANES * j, sum[q][j]);
 }
 
-/* Sums of values, weighted by the shares of n heads: (heads, width). `path`: the entries from `base` on. */
-INLINE void values_of(int n, const float *shares, int64_t stride, const float *scale, const float *values, int width,
-                      int entries, int base, const int32_t *path, float *out) {
+/* The entries that the tokens of some queries see: the first `common` all of them, then each those of its path. */
+typedef struct {
+    int common, most;                /* `most`: entries up to the last of any path */
+    int length[QUERIES];
+    const int32_t *path[QUERIES];
+} Seen;
+
+/* Attention of `given` queries of a group, rotated and scaled, (n, width); n are computed, whatever the last ones are.
+   `scores`: room for n times `stride`. */
+INLINE void attend_beside(int n, int given, const Seen *seen, const float *queries, int width, const float *keys,
+                          const float *values, float *scores, int64_t stride, float *out) {
+    const int common = seen->common;
+    float scale[QUERIES];
+    scores_of(n, queries, width, keys, seen->most, scores, stride);
+    for (int q = 0; q < given; q++) {
+        float *own = scores + q * stride;
+        for (int e = 0; e < seen->length[q]; e++) own[common + e] = own[seen->path[q][e]];
+        scale[q] = soften(own, common + seen->length[q]);
+    }
     int i = 0;
-    for (; i + LANES * BESIDE <= width; i += LANES * BESIDE)
-        values_beside(n, BESIDE, shares, stride, scale, values + i, width, entries, base, path, out + i);
-    for (; i < width; i += LANES) values_beside(n, 1, shares, stride, scale, values + i, width, entries, base, path, out + i);
-}
-
-/* Attention of `n` heads of a group, at most HEADS. `queries`: (n, width), rotated and scaled. The token sees the first
-   `base` entries and `length` of `path`, the last of which is its own. `scores`: room for HEADS times `stride`. */
-INLINE void attend_heads(int n, const float *queries, int width, const float *keys, const float *values, int base,
-                         const int32_t *path, int length, float *scores, int64_t stride, float *out) {
-    float scale[HEADS];
-    scores_of(n, queries, width, keys, path[length - 1] + 1, scores, stride);
-    for (int h = 0; h < n; h++) {
-        for (int e = 0; e < length; e++) scores[h * stride + base + e] = scores[h * stride + path[e]];
-        scale[h] = soften(scores + h * stride, base + length);
-    }
-    values_of(n, scores, stride, scale, values, width, base + length, base, path, out);
-}
-
-static void attend(int heads, const float *queries, int width, const float *keys, const float *values, int base,
-                   const int32_t *path, int length, float *scores, int64_t stride, float *out) {
-    for (int done; heads > 0; heads -= done, queries += done * width, out += done * width) {
-        done = heads < HEADS ? heads : HEADS;
-        switch (done) {
-        case 1: attend_heads(1, queries, width, keys, values, base, path, length, scores, stride, out); break;
-        case 2: attend_heads(HEADS < 2 ? 1 : 2, queries, width, keys, values, base, path, length, scores, stride, out); break;
-        case 3: attend_heads(HEADS < 3 ? 1 : 3, queries, width, keys, values, base, path, length, scores, stride, out); break;
-        default: attend_heads(HEADS, queries, width, keys, values, base, path, length, scores, stride, out);
+    for (; i + LANES * BESIDE(n) <= width; i += LANES * BESIDE(n))
+        values_beside(n, BESIDE(n), scores, stride, values + i, width, common, out + i);
+    if (LANES == 16 && i < width) values_beside(n, 2, scores, stride, values + i, width, common, out + i);
+    for (int q = 0; q < given; q++)
+        for (i = 0; i < width; i += LANES) {
+            vf sum = load(out + q * width + i);
+            for (int e = 0; e < seen->length[q]; e++)
+                sum = fused(all(scores[q * stride + common + e]), load(values + (int64_t)seen->path[q][e] * width + i), sum);
+            store(out + q * width + i, sum * scale[q]);
         }
-    }
+}
+
+/* The same, of at most QUERIES. There is room for so many. */
+static void attend(int n, const Seen *seen, const float *queries, int width, const float *keys, const float *values,
+                   float *scores, int64_t stride, float *out) {
+    if (n <= 2) attend_beside(QUERIES < 2 ? 1 : 2, n, seen, queries, width, keys, values, scores, stride, out);
+    else if (n <= 4 && QUERIES > 4) attend_beside(4, n, seen, queries, width, keys, values, scores, stride, out);
+    else attend_beside(QUERIES, n, seen, queries, width, keys, values, scores, stride, out);
 }

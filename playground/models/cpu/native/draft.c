@@ -56,6 +56,7 @@ COLD void place_step(Drafting *d) {
         return;
     }
     w->tokens = s->tokens;
+    w->chain = 0;
     w->base = s->base;
     w->start = s->start;
     memcpy(w->parent, s->parents, 4 * (size_t)(s->start - s->base + s->tokens));

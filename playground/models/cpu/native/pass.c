@@ -8,6 +8,7 @@ typedef struct {
     const Model *model;
     const Cache *cache;
     int threads, tokens, base, start; /* `base`: entries that every token sees; `start`: the entry of the first token */
+    int chain;                      /* the first tokens, each of which sees those before it */
     int32_t *parent, *position;     /* (tokens,): the index of the token before, -1 for the text; the place in the text */
     float *x;                       /* (tokens, width): the residual stream */
     float *qkv;                     /* (tokens, (heads + 2 groups) * head) */
@@ -19,20 +20,20 @@ typedef struct {
     int next, first;
     int wanted;                     /* the first token whose output is wanted; those before it leave their entries alone */
     struct {
-        float *row, *scores;        /* (max(width, ...),), (HEADS, stride) */
-        int32_t *path;              /* (tokens,) */
+        float *row, *scores;        /* (width,) or twice (QUERIES, head); (QUERIES, stride) */
+        int32_t *path;              /* (QUERIES, longest) */
     } own[MOST_THREADS];            /* by thread */
-    int64_t stride;                 /* entries, rounded up */
+    int64_t stride, longest;        /* entries, rounded up; of a path */
     int mutual;                     /* 1: all tokens of the pass attend to each other */
 } Work;
 
 static int longest_row(const Model *m) {
-    int heads = m->heads / m->groups * m->head;
-    return m->width > heads ? m->width : heads;
+    int rows = 2 * QUERIES * m->head;
+    return m->width > rows ? m->width : rows;
 }
 
 COLD Work new_work(uint8_t **scratch, const Model *m, const Cache *c, int64_t tokens, int entries, int threads) {
-    Work w = {m, c, threads, (int)tokens, .stride = (entries + 2 * GROUP - 1) / GROUP * GROUP};
+    Work w = {m, c, threads, (int)tokens, .stride = (entries + GROUP + ROUNDED - 1) / GROUP * GROUP, .longest = tokens};
     int all_heads = m->heads * m->head;
     w.parent = carve(scratch, tokens * 4);
     w.position = carve(scratch, tokens * 4);
@@ -43,15 +44,15 @@ COLD Work new_work(uint8_t **scratch, const Model *m, const Cache *c, int64_t to
     w.gated = new_input(scratch, tokens, m->inner);
     for (int i = 0; i < threads && i < MOST_THREADS; i++) {
         w.own[i].row = carve(scratch, longest_row(m) * 4);
-        w.own[i].scores = carve(scratch, HEADS * w.stride * 4);
-        w.own[i].path = carve(scratch, tokens * 4);
+        w.own[i].scores = carve(scratch, QUERIES * w.stride * 4);
+        w.own[i].path = carve(scratch, QUERIES * tokens * 4);
     }
     return w;
 }
 
 /* Tokens in a row, the last of them a tree. */
 COLD void place(Work *w, int tokens, int start, const int32_t *tree, int branching) {
-    int chain = tokens - branching;
+    int chain = w->chain = tokens - branching;
     w->tokens = tokens;
     w->base = w->start = start;
     for (int t = 0; t < tokens; t++) {
@@ -98,31 +99,43 @@ static void keep_entries(void *job, int thread, int begin, int end) {
         for (int t = 0; t < w->tokens; t++) keep_entry(w, t, g);
 }
 
-static void attend_group(const Work *w, int t, int g, int thread) {
+/* Finds the entries that the token of the q-th query sees. */
+static void see(const Work *w, int t, int q, int32_t *path, Seen *seen) {
+    int length = 0, base = w->base;
+    for (int a = w->start - base + t; a >= 0; a = base + a < seen->common ? -1 : w->parent[a]) length += base + a >= seen->common;
+    for (int a = w->start - base + t, i = length; i > 0; a = w->parent[a]) path[--i] = base + a;
+    seen->path[q] = path;
+    seen->length[q] = length;
+}
+
+/* Attention of `n` queries of a group, the first of them `begin`: of each token one for each head. */
+static void attend_queries(const Work *w, int g, int begin, int n, int thread) {
     const Model *m = w->model;
-    int head = m->head, heads = m->heads / m->groups, length = 0;
-    float *queries = w->qkv + ((int64_t)t * (m->heads + 2 * m->groups) + g * heads) * head, *row = w->own[thread].row;
-    int64_t at = (int64_t)w->position[t] * (head / 2), room = (int64_t)w->cache->room * head;
-    for (int h = 0; h < heads; h++)
-        rotate(queries + h * head, head, w->cache->cosines + at, w->cache->sines + at, w->layer->query_norm, m->epsilon, m->scale);
-    int32_t *path = w->own[thread].path;
-    int base = w->base;
-    if (w->mutual) { /* the path is the last token of the pass, after all others */
-        base = path[0] = w->start + w->tokens - 1;
-        length = 1;
-    } else {
-        for (int a = w->start - base + t; a >= 0; a = w->parent[a]) length++;
-        for (int a = w->start - base + t, i = length; a >= 0; a = w->parent[a]) path[--i] = base + a;
+    int head = m->head, heads = m->heads / m->groups, first = w->wanted + begin / heads, last = w->wanted + (begin + n - 1) / heads;
+    int64_t room = (int64_t)w->cache->room * head;
+    float *queries = w->own[thread].row, *out = queries + QUERIES * head;
+    Seen seen = {.common = w->mutual ? w->start + w->tokens : last < w->chain ? w->start + first + 1 : w->base};
+    seen.most = w->mutual ? seen.common : w->start + last + 1;
+    for (int q = 0; q < n; q++) {
+        int t = w->wanted + (begin + q) / heads, h = (begin + q) % heads;
+        int64_t at = (int64_t)w->position[t] * (head / 2);
+        float *query = queries + q * head;
+        memcpy(query, w->qkv + ((int64_t)t * (m->heads + 2 * m->groups) + g * heads + h) * head, 4 * (size_t)head);
+        rotate(query, head, w->cache->cosines + at, w->cache->sines + at, w->layer->query_norm, m->epsilon, m->scale);
+        if (!w->mutual) see(w, t, q, w->own[thread].path + q * w->longest, &seen);
     }
-    attend(heads, queries, head, w->keys + g * room, w->values + g * room, base, path, length, w->own[thread].scores, w->stride, row);
-    put(&w->attended, w->layer->out.kind, m->wide, t - w->wanted, g * heads * head, row, heads * head);
+    attend(n, &seen, queries, head, w->keys + g * room, w->values + g * room, w->own[thread].scores, w->stride, out);
+    for (int q = 0; q < n; q++)
+        put(&w->attended, w->layer->out.kind, m->wide, (begin + q) / heads, (g * heads + (begin + q) % heads) * head, out + q * head, head);
 }
 
 static void attend_groups(void *job, int thread, int begin, int end) {
     const Work *w = job;
+    int groups = w->model->groups, all_queries = (w->tokens - w->wanted) * (w->model->heads / groups);
     for (int u = begin; u < end; u++) {
-        if (w->tokens == 1) keep_entry(w, 0, u);
-        attend_group(w, w->wanted + u / w->model->groups, u % w->model->groups, thread);
+        int first = u / groups * QUERIES, n = all_queries - first;
+        if (w->tokens == 1 && all_queries <= QUERIES) keep_entry(w, 0, u);
+        attend_queries(w, u % groups, first, n < QUERIES ? n : QUERIES, thread);
     }
 }
 
@@ -165,10 +178,11 @@ OUTLINE void run_layer(Work *w, const Layer *l, float *keys, float *values) {
     multiply(&l->query_key_value, m->wide, in, n, w->qkv, row, 0, threads);
     if (l->value.rows) multiply(&l->value, m->wide, in, n, w->qkv + l->query_key_value.rows, row, 0, threads);
 
-    /* By token and group. Of a single token each group attends to entries that its own thread has written. */
-    if (n > 1 || !wanted) run_parallel(n > 2 ? threads : 1, m->groups, keep_entries, w);
+    /* Of a single token each group attends to entries that its own thread has written, if one attends for all its heads. */
+    if (n > 1 || !wanted || m->heads / m->groups > QUERIES) run_parallel(n > 2 ? threads : 1, m->groups, keep_entries, w);
     if (!wanted) return;
-    run_parallel(threads, wanted * m->groups, attend_groups, w);
+    int queries = wanted * (m->heads / m->groups);
+    run_parallel(threads, (queries + QUERIES - 1) / QUERIES * m->groups, attend_groups, w); /* by so many queries of a group */
     multiply(&l->out, m->wide, &w->attended, wanted, x, m->width, 1, threads);
 
     /* By 32 rows of the inner width, which are the next product's blocks. */

@@ -294,7 +294,7 @@ OUTLINE int tile(const Matrix *m, int wide, int group, int count, const Input *i
 #if LANES == 16
     if (m->kind == BFLOAT16 && in->amx) {
         if (n > WIDEST) n = WIDEST;
-        for (int g = 0; g < count; g += 2) amx_of_halves(n, count - g, w + g * bytes, in, token, out + GROUP * g, stride);
+        for (int g = 0; g < count; g += 2) amx_of_halves(n, count - g < 2 ? 1 : 2, w + g * bytes, in, token, out + GROUP * g, stride);
         return n;
     }
     if (has_tiles(in, m->kind, wide, tokens)) return tile_with_amx(m->kind, count, w, in, token, n, out, stride);
