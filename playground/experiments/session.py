@@ -221,8 +221,8 @@ class Session:
     def _take(self, name: str, watch: Watch, event: Event) -> None:
         """Stores an event before its readers see it."""
         match event:
-            case Progress(label):
-                self._note(name, "running", label)
+            case Progress(label, fraction):
+                self._note(name, "running", label, fraction=fraction)
             case PromptDone():
                 self._note(name, "running", fraction=event.fraction)
                 event = replace(event, result=replace(event.result, traces=()))  # they are in the record

@@ -75,8 +75,8 @@ def run(
     left = [number for number in range(len(questions)) if number not in done]
     started = time.monotonic()
 
-    def step(fraction: float, lane: str) -> None:
-        at, what = (len(done) + fraction) / len(questions), called(len(done), len(questions))
+    def step(fraction: float, turn: str, lane: str) -> None:
+        at, what = (len(done) + fraction) / len(questions), called(len(done), len(questions)) + turn
         alone = not backends[in_turn[lane].backend].by_turns
         watch.progress(Progress(f"{what}: {names[lane]}" if alone else what, at))
 
@@ -215,7 +215,7 @@ class _Question:
     runs: int
     seed: int
     watch: Watch
-    step: Callable[[float, str], None]
+    step: Callable[[float, str, str], None]
 
     def run(self) -> QuestionResult:
         """Runs the question.
@@ -229,7 +229,8 @@ class _Question:
         prompts = (request.prompt, *self.question.more)
         rng = random.Random(f"{self.seed} {self.number}")
         for turn in range(1, len(prompts) + 1):
-            done = self._answered(request, (turn - 1) / len(prompts), 1 / len(prompts), rng)
+            where = f", turn {turn} of {len(prompts)}" if len(prompts) > 1 else ""
+            done = self._answered(request, where, (turn - 1) / len(prompts), 1 / len(prompts), rng)
             if isinstance(done, Failure):
                 return QuestionResult(self.number, failure=done)
             for name, of_lane in done.items():
@@ -241,10 +242,10 @@ class _Question:
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))
 
     def _answered(
-        self, request: Request, at: float, share: float, rng: random.Random
+        self, request: Request, where: str, at: float, share: float, rng: random.Random
     ) -> dict[str, list[Trace]] | Failure:
-        """Runs one turn in all lanes; returns the traces of each. `at`, `share`: the share of the question's work that
-        is done, and that the turn is."""
+        """Runs one turn in all lanes; returns the traces of each. `where`: which turn, for progress reports. `at`,
+        `share`: the share of the question's work that is done, and that the turn is."""
         done: dict[str, list[Trace]] = {name: [] for name in self.lanes}
         failing, ended = STANDARD, 0
 
@@ -252,7 +253,7 @@ class _Question:
             return next(name for name, each in self.lanes.items() if each == lane)
 
         def start(lane: Lane) -> None:
-            self.step(at + share * ended / (self.runs * len(self.lanes)), name_of(lane))
+            self.step(at + share * ended / (self.runs * len(self.lanes)), where, name_of(lane))
 
         def end(trace: Trace) -> None:
             nonlocal ended

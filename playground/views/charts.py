@@ -135,7 +135,7 @@ def add_unity(figure: go.Figure, name: str = "no drafter", *, log: bool = True, 
     """Add the line of standard decoding at a speed-up of 1. `name`: its label, "" for none. `log`: whether the axis is
     logarithmic, on which annotations have logarithms. `where`: row and column of the subplot."""
     figure.add_hline(y=1, line=UNITY, **where)
-    at = {"x": 0, "xref": "x domain", "xanchor": "left", "y": 0 if log else 1, "yanchor": "top"}
+    at = {"x": 1, "xref": "x domain", "xanchor": "right", "y": 0 if log else 1, "yanchor": "top"}
     if name:
         figure.add_annotation(text=name, showarrow=False, font={"size": 11}, **at, **where)
 

@@ -69,8 +69,10 @@ def sweep(result: SweepResult) -> go.Figure:
     """Draw speed-up over the setting with its interval, the prediction of the formulas, and under both the mean
     accepted length on the same axis."""
     name = AXES[result.axis]
-    figure = charts.blank("Speed-up", "pooled, with 95 % intervals; below: tokens per check", "", "")
     measured = [(point, s) for point in result.points for s in point.summaries if s.category == ALL]
+    best = sum(bool(point.ties) for point, _ in measured)
+    marked = {0: "", 1: "; star: the best"}.get(best, "; diamonds: no clear best")
+    figure = charts.blank("Speed-up", f"pooled, with 95 % intervals{marked}", "", "")
     if not measured:
         return charts.empty(figure, "No prompt was run.")
     n = count(measured[0][1].prompts, "prompt")
@@ -93,7 +95,7 @@ def sweep(result: SweepResult) -> go.Figure:
     ends += [("predicted", predicted[-1][1].speedup, PREDICTED)] if predicted else []
     axis = _axis([summary for _, summary in measured], [it.speedup for _, it in predicted])
     charts.label_lines(figure, ends, axis)
-    figure.update_yaxes(title_text="tokens/pass", rangemode="tozero", row=2, col=1)
+    figure.update_yaxes(title_text="tokens per check", rangemode="tozero", row=2, col=1)
     figure.update_xaxes(title_text=f"{name} (n = {n} at each)", row=2, col=1)
     return charts.style_axes(figure).update_yaxes(title_text="speed-up, log scale", **axis, row=1, col=1)
 

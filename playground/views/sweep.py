@@ -211,9 +211,9 @@ def _depth_findings(result: SweepResult) -> list[str]:
     if len(spans) > 1:
         first, last = spans[0].figures, spans[-1].figures
         said.append(
-            f"From {_span(first)} to {_span(last)} tokens: {_speedup(spans[0])} to {_speedup(spans[-1])}; "
-            f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per check, "
-            f"a pass {milliseconds(first.pass_s)} to {milliseconds(last.pass_s)}."
+            f"After {_span(first)} tokens it gave {_speedup(spans[0])}, with {number(first.mean_accepted_length)} "
+            f"tokens per check and passes of {milliseconds(first.pass_s)}; after {_span(last)}, "
+            f"{_speedup(spans[-1])}, with {number(last.mean_accepted_length)} and {milliseconds(last.pass_s)}."
         )
     rows = [row for row in result.suite.rows if row.lane == STANDARD]
     reused = sum(row.reused or 0 for row in rows)
@@ -280,8 +280,8 @@ def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, fl
 
 def _speedup(at: AtDepth) -> str:
     """Return the speed-up with its interval, or with the number of answers where these are too few for an interval."""
-    few = f", n = {at.figures.answers}" if at.speedup and not at.interval and at.figures.answers else ""
-    return ratio(at.speedup, at.interval) + few
+    few = at.speedup and not at.interval and at.figures.answers
+    return ratio(at.speedup, at.interval) + (f" in {count(at.figures.answers, 'answer')}" if few else "")
 
 
 def _span(at: DepthFigures) -> str:
@@ -340,10 +340,11 @@ def _acceptance_findings(result: SweepResult) -> list[str]:
     if points:
         length, most = points[-1]
         said.append(
-            f"The most accepted here, {length:.2f} tokens per check, gives {most:.2f}×: more takes a cheaper draft."
+            f"The most accepted here, {length:.2f} tokens per check, gives {most:.2f}×. For more, drafts have to be "
+            "cheaper."
         )
         said.append(_break_even(points))
-    said.append("All but the measured lane is synthetic: verdicts were drawn, and the text is standard decoding's.")
+    said.append("All other points are synthetic: what is accepted was drawn at random, in standard decoding's text.")
     return said
 
 

@@ -19,7 +19,7 @@ from playground import ROOT
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import history as histories
-from playground.experiments.events import PromptDone
+from playground.experiments.events import Progress, PromptDone
 from playground.experiments.history import History
 from playground.experiments.journal import Journal
 from playground.experiments.kinds.options import Decoders
@@ -79,6 +79,7 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
 
     def pausing(race, lanes):
         if race.request.prompt == "waves 1":
+            race.watch.progress(Progress("halfway", 0.5))
             first.set()
             race.watch.wait(60)
         return decode(race, lanes)
@@ -86,7 +87,10 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
     monkeypatch.setattr(Race, "run", pausing)
     name = jobs.start(work, "mine")
     assert first.wait(60)
-    assert history.entry(name).status == "running"
+    entry = history.entry(name)
+    assert (entry.status, entry.note, entry.fraction) == ("running", "halfway", 0.5), (
+        "not only where a prompt has ended"
+    )
     with pytest.raises(PlaygroundError, match="runs already"):
         jobs.resume(name)
     jobs.stop(name)

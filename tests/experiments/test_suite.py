@@ -11,7 +11,7 @@ from playground import metrics, results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import journal, suite
-from playground.experiments.events import LaneSkipped, PromptDone, Watch
+from playground.experiments.events import LaneSkipped, Progress, PromptDone, Watch
 from playground.experiments.journal import Journal
 from playground.experiments.questions import Question, load
 from playground.experiments.race import Race
@@ -285,8 +285,13 @@ def test_few_prompts_have_an_interval_over_their_runs_and_one_that_spans_1_is_no
 def test_turns_are_asked_with_the_standard_lanes_answers_before_them(tiny_folder, tmp_path):
     pair = custom_pair(str(tiny_folder), None)
     asked = questions(spec_bench(tmp_path / "two.jsonl", ["qa"], more=["And?"]), None, {"max_new_tokens": 4})
-    result = run(pair, [assisted_lane(pair, "ngram", 2)], asked, runs=2)
+    events: list[object] = []
+    result = run(pair, [assisted_lane(pair, "ngram", 2)], asked, Watch(events.append), runs=2)
     assert [(row.turn, row.lane) for row in result.rows] == [(t, x) for t in (1, 2) for x in (STANDARD, "ngram 2")]
+    steps = [(it.label, it.fraction) for it in events if isinstance(it, Progress) and "turn" in it.label]
+    assert list(dict.fromkeys(steps)) == [
+        (f"Prompt 1 of 1, turn {turn} of 2", at) for turn, at in ((1, 0), (1, 0.25), (2, 0.5), (2, 0.75))
+    ]
     first, second = result.traces[0], result.traces[4]
     assert second.request.prompt == "And?"
     assert [turn.content for turn in second.request.turns] == ["Question 0", first.text, "And?"]

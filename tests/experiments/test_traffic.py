@@ -229,7 +229,7 @@ def test_a_speed_up_by_depth_says_how_many_answers_it_has_until_they_are_enough_
         ]
         return [deep(rounds, 10, drafter) for rounds in each]
 
-    for count, shown in ((3, "2.00×, n = 3"), (8, "2.00× (1.84 to 2.17)")):
+    for count, shown in ((3, "2.00× in 3 answers"), (8, "2.00× (1.84 to 2.17)")):
         lanes = [
             LaneDepths(STANDARD, tuple(metrics.by_depth(answers(count, 0.2, "none")))),
             LaneDepths("ngram", tuple(metrics.by_depth(answers(count, 0.1, "ngram")))),
