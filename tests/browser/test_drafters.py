@@ -8,12 +8,20 @@ import re
 import pytest
 
 from playground import export
+from playground.drafting_methods import METHODS
 from tests.browser.axe import violations
 from tests.browser.conftest import pause
 from tests.browser.test_page import advanced, ask, finish, open_trace, saved
 from tests.browser.test_still import MOVED, WATCH
 
 pytestmark = pytest.mark.browser
+ROOM = """(input, names) => {
+  const pen = document.createElement("canvas").getContext("2d");
+  const { font, paddingLeft, paddingRight } = getComputedStyle(input);
+  pen.font = font;
+  const room = input.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+  return [room, Math.max(...names.map(name => pen.measureText(name).width))];
+}"""  # for a text in a box, and the width of the widest of these names
 
 
 def test_all_drafters_end_in_a_sentence_bars_and_a_command_and_the_menu_follows(visit):
@@ -70,6 +78,18 @@ def test_the_menu_says_what_a_drafter_is_and_its_help_has_a_picture_of_a_round(v
     menu.click()
     page.get_by_role("option", name="Prompt lookup: ").click()
     picture.locator("figcaption", has_text="Prompt lookup: guessed").wait_for()
+
+
+def test_on_a_phone_the_menu_of_drafters_is_not_cut(visit):
+    page = visit(390)
+    closed = page.locator("#drafter input")
+    room, widest = closed.evaluate(ROOM, [method.label for method in METHODS.values()])
+    assert widest < room, "a name is cut"
+    closed.click()
+    listed = page.locator("#drafter ul")
+    listed.wait_for()
+    left, right = listed.evaluate("list => [list.getBoundingClientRect().left, list.getBoundingClientRect().right]")
+    assert 0 <= left < right <= 390
 
 
 def test_best_drafter_asks_one_question_and_ends_in_a_verdict_a_chart_and_a_command(visit):
