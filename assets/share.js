@@ -18,7 +18,7 @@ function frameOf(url) {
 /** @param {Component<string[]>} component */
 export function share({ element, props, watch, trigger }) {
   const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (element.querySelector(selector));
-  const opens = part(".opens");
+  const opens = /** @type {HTMLButtonElement} */ (part(".opens"));
   const menu = part("#share-menu");
   const said = part(".said");
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -79,8 +79,8 @@ export function share({ element, props, watch, trigger }) {
   });
 
   function show() {
-    const needing = /** @type {NodeListOf<HTMLButtonElement>} */ (menu.querySelectorAll("button:not([name=link])"));
-    for (const button of needing) button.disabled = !props.value.length;
+    opens.disabled = !props.value.length;
+    if (opens.disabled) menu.hidePopover();
   }
   watch("value", show);
   show();

@@ -17,7 +17,7 @@ from playground import export
 from playground.experiments import session
 from playground.views import replay_file
 from tests.browser.axe import violations
-from tests.browser.test_page import advanced, ask, finish, open_trace, recorded, saved, shown
+from tests.browser.test_page import advanced, ask, finish, open_trace, recorded, saved, shown, start
 from tests.ui import fakes
 from tests.views.test_replay_file import HOSTILE, hostile
 
@@ -121,6 +121,21 @@ def test_what_an_address_gets_wrong_is_said_and_not_used(visit):
     wait_for_prompt(page, "Hello")
     advanced(page)
     assert page.get_by_label("number input for Temperature").input_value() == "0"
+
+
+def test_nothing_can_be_shared_before_a_run_has_ended(user, held):
+    opens = user.get_by_role("button", name="Share")
+    assert opens.is_enabled(), "a trace that was opened"
+    ask(user, "Compare TCP and UDP.", 32)
+    start(user)
+    assert opens.is_disabled()
+    held.set()
+    finish(user)
+    user.locator("#share .opens:enabled").wait_for()
+    ask(user, "", 32)
+    user.locator("#run").click()
+    user.get_by_text("The prompt is empty").wait_for()
+    user.locator("#share .opens:enabled").wait_for()
 
 
 def test_the_menu_shares_the_run_that_is_shown(user):
