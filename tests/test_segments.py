@@ -212,8 +212,8 @@ def test_a_segment_s_speed_up_is_of_the_runs_that_are_shown_with_its_interval_or
     base, fast = both(0.5)
     once = Comparison((base, fast), "Standard")
     found = run_details.of_comparison(once)
-    assert found.rows[2][-5:] == ("4", "100%", "2.00", "30.0", "2.00×, n = 1")
-    assert found.rows[0][-1] == "" and found.rows[3][-1] == "1.00×, n = 1"
+    assert found.rows[2][-5:] == ("4", "100%", "2.00", "30.0", "2.00×, one run")
+    assert found.rows[0][-1] == "" and found.rows[3][-1] == "1.00×, one run"
     again = replace(once, repeats=(both(0.8), both(0.4)))
     assert re.fullmatch(r"2\.00× \(1\.\d\d to [23]\.\d\d\)", run_details.of_comparison(again).rows[2][-1])
     slower_baseline = replace(once, repeats=((replace(both(4)[1], lane=base.lane),),))

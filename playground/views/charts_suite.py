@@ -40,8 +40,8 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
         figure.add_scatter(
             x=[it.overall for it in of_categories], y=[name] * len(of_categories), mode="markers",
             marker={"color": color, "size": 5, "opacity": 0.5}, name=name,
-            customdata=[[escape(it.category), it.prompts] for it in of_categories],
-            hovertemplate="%{x:.2f}× on %{customdata[0]} (n = %{customdata[1]})<extra>%{y}</extra>",
+            customdata=[[escape(it.category), count(it.prompts, "prompt")] for it in of_categories],
+            hovertemplate="%{x:.2f}× on %{customdata[0]}, %{customdata[1]}<extra>%{y}</extra>",
         )  # fmt: skip
         figure.add_scatter(
             x=[lane.speedup], y=[name], mode="markers", marker={"color": color, "size": 11}, name=name,
@@ -62,7 +62,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
 def _tick(name: str, prompts: int) -> str:
     """Return a lane's name, with its settings and the number of prompts in a line below."""
     drafter, _, settings = name.partition(" (")
-    return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}n = {prompts}"
+    return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}{count(prompts, 'prompt')}"
 
 
 def sweep(result: SweepResult) -> go.Figure:
@@ -96,7 +96,7 @@ def sweep(result: SweepResult) -> go.Figure:
     axis = _axis([summary for _, summary in measured], [it.speedup for _, it in predicted])
     charts.label_lines(figure, ends, axis)
     figure.update_yaxes(title_text="tokens per check", rangemode="tozero", row=2, col=1)
-    figure.update_xaxes(title_text=f"{name} (n = {n} at each)", row=2, col=1)
+    figure.update_xaxes(title_text=f"{name} ({n} at each)", row=2, col=1)
     return charts.style_axes(figure).update_yaxes(title_text="speed-up, log scale", **axis, row=1, col=1)
 
 

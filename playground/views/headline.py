@@ -15,10 +15,10 @@ IMPOSSIBLE = 0.95
 
 
 def speedup(found: Measured) -> str:
-    """Return the speed-up such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" for a single run, like `figure`."""
+    """Return the speed-up such as "1.87× (1.80 to 1.95)", or "1.87× (one run)" for a single run, like `figure`."""
     if found.speedup is None:
         return figure(found)
-    return figure(found) + (bracketed(found.interval) or " (n = 1)")
+    return figure(found) + (bracketed(found.interval) or " (one run)")
 
 
 def figure(found: Measured) -> str:

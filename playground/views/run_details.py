@@ -31,7 +31,7 @@ def of_comparison(comparison: Comparison, names: Sequence[str] = ()) -> Table | 
     speedups: dict[tuple[str, Segment], str] = {}
     for name in names:
         for segment, (over, interval) in metrics.segment_speedups(comparison, name).items():
-            speedups[name, segment] = ratio(over, interval) if interval else f"{ratio(over)}, n = 1"
+            speedups[name, segment] = ratio(over, interval) if interval else f"{ratio(over)}, one run"
     lanes = [it for it in metrics.shown(comparison).lanes if it.lane.name in (comparison.baseline, *names)]
     return _table({it.lane.name: metrics.by_segment(it) for it in lanes}, comparison.baseline, speedups)
 

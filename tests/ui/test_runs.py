@@ -32,5 +32,5 @@ def test_a_run_is_labelled_with_its_time_its_drafter_and_its_speed_up():
     (label, index), = update["choices"]  # fmt: skip
     assert update["visible"] and update["value"] == index == 0
     at, drafter, speedup = label.split(" · ")
-    assert drafter == "Prompt lookup" and speedup.endswith("× (n = 1)")
+    assert drafter == "Prompt lookup" and speedup.endswith("× (one run)")
     assert at == "05:30", "midnight in UTC"

@@ -53,8 +53,8 @@ def test_a_suite_shows_each_lane_as_a_dot_the_fastest_on_top_with_its_categories
     figure = charts_suite.speedups(suite({4: 5.0, 2: 8.0}))
     of_categories, slower, _, faster = figure.data
     assert (list(slower.y), list(faster.y)) == (
-        ["Prompt lookup<br>2 ahead, n = 8"],
-        ["Prompt lookup<br>4 ahead, n = 8"],
+        ["Prompt lookup<br>2 ahead, 8 prompts"],
+        ["Prompt lookup<br>4 ahead, 8 prompts"],
     ), "Plotly draws the last one on top"
     assert [at[0] for at in of_categories.customdata] == ["&lt;b&gt;qa", "rag"] and len(of_categories.x) == 2
     assert figure.layout.xaxis.type == "log"
@@ -65,7 +65,7 @@ def test_lanes_that_gained_are_blue_however_many_and_no_other_is():
     figure = charts_suite.speedups(suite({**{k: 10.0 - k for k in range(1, 7)}, 7: 40.0}))
     colors = [dots.marker.color for dots in figure.data[1::2]]
     assert colors == [charts.STANDARD, *[charts_suite.ASSISTED] * 6]
-    assert list(figure.data[-1].y) == ["Prompt lookup<br>6 ahead, n = 8"]
+    assert list(figure.data[-1].y) == ["Prompt lookup<br>6 ahead, 8 prompts"]
 
 
 def test_a_drafter_has_one_colour_in_both_charts_of_a_recommendation():

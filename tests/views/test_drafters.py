@@ -26,9 +26,9 @@ def rows(*others, repeats=()):
 
 def test_the_fastest_comes_first_and_a_loss_is_said():
     best, lost = rows(SLOW, FAST)
-    assert (best.lane, best.speedup, best.tokens_per_pass, best.cost) == ("Fast", "2.00× (n = 1)", "2.00", "1.00")
+    assert (best.lane, best.speedup, best.tokens_per_pass, best.cost) == ("Fast", "2.00× (one run)", "2.00", "1.00")
     assert (best.acceptance, best.output, best.note) == ("100%", "identical", "")
-    assert (lost.lane, lost.speedup, lost.best, lost.note) == ("Slow", "0.50× (n = 1)", False, drafters.LOST)
+    assert (lost.lane, lost.speedup, lost.best, lost.note) == ("Slow", "0.50× (one run)", False, drafters.LOST)
     assert "vLLM" in lost.runs_in
 
 

@@ -258,8 +258,8 @@ def test_a_title_has_the_speedup_of_the_lane_that_is_shown():
         for s, name in ((0.3, "Slow"), (0.2, "Fast"))
     )
     comparison = Comparison((plain, slow, fast))
-    assert headline.title(comparison, "Fast") == "1.50× (n = 1), Fast and 1 more: a prompt · t"
-    assert headline.title(comparison, "Slow") == "≈ 1.00× (n = 1), Slow and 1 more: a prompt · t"
+    assert headline.title(comparison, "Fast") == "1.50× (one run), Fast and 1 more: a prompt · t"
+    assert headline.title(comparison, "Slow") == "≈ 1.00× (one run), Slow and 1 more: a prompt · t"
     again = dataclasses.replace(comparison, repeats=((plain, fast_as(slow, fast), fast),) * 2)
     assert headline.title(again, "Slow").startswith("1.50× (1."), "the run that the page shows"
 
