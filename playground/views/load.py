@@ -138,18 +138,23 @@ def _verdict(gains: Sequence[Gain]) -> str:
     if not all(gain.interval for gain in gains):
         return "Too few requests to tell: send 8 or more of each level."
     if not paying:
-        return "Speculation pays at none of these levels."
-    if at := crossing(gains):
+        return "At none of these levels was speculation clearly faster."
+    if at := _ceases(gains):
         unit = "users" if gains[0].level.concurrency else "requests a second"
         return f"Speculation stops paying at about {at:.1f} {unit}."
     return f"Speculation pays at these levels: {', '.join(paying)}."
 
 
+def _ceases(gains: Sequence[Gain]) -> float | None:
+    """Return where a lane stops paying; None where it did not pay before, or does not stop."""
+    return crossing(gains) if any(map(pays, gains)) else None
+
+
 def pareto(result: LoadResult) -> go.Figure:
     """Draw tokens per second that a user sees against those of all users: one line a lane, one point a level."""
-    figure = charts.blank(
-        "Throughput against speed", "one point a level", "tok/s that a user sees (1 ÷ median TPOT)", "tok/s in all"
-    )
+    unit = "requests a second" if result.levels[0].rate else "users"
+    seen = "tok/s that a user sees (1 ÷ median TPOT)"
+    figure = charts.blank("Throughput against speed", f"numbers at the points: {unit}", seen, "tok/s in all")
     sentences, ends = [], []
     for lane, color, points in _by_lane(result):
         known = [point for point in points if point.per_user is not None]
@@ -185,7 +190,7 @@ def speedup(result: LoadResult) -> go.Figure:
         sentences += [
             f"{lane}: {number(gain.speedup)} at {gain.level.words}{bracketed(gain.interval)}." for gain in gains
         ]
-        if at := crossing(gains):
+        if at := _ceases(gains):
             figure.add_scatter(
                 x=[at],
                 y=[1],
