@@ -120,7 +120,8 @@ export function stage({ element, props, watch, trigger: press }) {
     const empty = value.lanes.every(({ log }) => !log);
     const keeps = empty && value.kind !== "alone" && drawn.lanes.some(({ log }) => log);
     status.show(value.status, value.offer);
-    root?.classList.toggle("many", value.drafters !== null);
+    const ahead = keeps && value.status.kind !== "busy" ? drawn : value; // what is shown from now on
+    root?.classList.toggle("many", ahead.drafters !== null);
     root?.classList.toggle("kept", keeps);
     root?.classList.toggle("before", keeps && value.status.kind === "busy");
     root?.classList.toggle("nothing", empty && !keeps && value.status.kind !== "busy");
