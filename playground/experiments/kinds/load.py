@@ -48,10 +48,10 @@ class LoadOptions(TracesOptions, AnswerOptions, PromptOptions):
     server: str = option("", "Assisted server", "address of the server to measure, such as http://127.0.0.1:8082")
     model: str = option("", "Model", "the model's name, if a server has several")
     concurrency: tuple[int, ...] = option(
-        (1, 2, 4, 8), "Users", "users at the same time: closed loop", low=1, high=MOST
+        (1, 2, 4, 8), "Users", "users at the same time (closed loop)", low=1, high=MOST
     )
     rate: tuple[float, ...] = option(
-        (), "Requests a second", "rates of random arrivals, in place of users: open loop", low=0.001, high=MOST,
+        (), "Requests a second", "rates of random arrivals, in place of users (open loop)", low=0.001, high=MOST,
         one=1.0,
     )  # fmt: skip
     requests: int = option(

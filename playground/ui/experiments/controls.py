@@ -173,7 +173,7 @@ def control(name: str, options: Mapping[str, Option], models: Models) -> dict[st
     if several:
         field, by = option.by or ("", {})
         shown = by[options[field].default] if by else default
-        return {name: gr.Textbox(_listed(shown), **{**words, "info": "with commas between them"})}
+        return {name: gr.Textbox(_listed(shown), **{**words, "info": f"{setting.help}; commas between them"})}
     if setting.slider:
         low, high, step = setting.slider
         return {name: gr.Slider(low, high, default, step=step, buttons=[], **words)}
