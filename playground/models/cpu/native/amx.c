@@ -82,7 +82,7 @@ INLINE void amx_of_blocks(int n, int kind, int count, const uint8_t *w, const In
         UNROLL for (int turn = 0; turn < RING; turn++) {
             int i = j + turn;
             if (i < all_blocks) {
-                for (int line = 0; line < bytes; line += 64) __builtin_prefetch(written + AHEAD + line);
+                for (int line = 0; line < bytes; line += 64) __builtin_prefetch(written + BLOCKS_AHEAD + line);
                 if (kind == FOUR) write_lines(written + 64, lines[turn]);
                 written += bytes;
             }

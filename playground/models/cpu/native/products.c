@@ -5,7 +5,8 @@
 #include "engine.h"
 #include "simd.h"
 
-enum { TILE = PLAIN ? 1 : LANES == 8 ? 4 : 8, AHEAD = 2048 };
+enum { TILE = PLAIN ? 1 : LANES == 8 ? 4 : 8 };
+enum { AHEAD = 2048, BLOCKS_AHEAD = 8192 }; /* bytes, of weights of 16 bits and of blocks, which a core reads faster */
 enum { SLOTS = 8, WIDEST = 16 }; /* the most tokens of an input side by side, and of a call of `tile` */
 enum { GROUPS = 4 };            /* the most groups of rows of a call of `tile` */
 
@@ -120,7 +121,7 @@ INLINE void tile_of_blocks(int n, int kind, const int wide, const uint8_t *w, co
         vf sum[TILE];
         UNROLL for (int t = 0; t < n; t++) sum[t] = all(0);
         for (int b = 0; b < blocks; b++, scales += bytes, quads += bytes, at += slots) {
-            for (int line = 0; line < bytes; line += 64) __builtin_prefetch(scales + AHEAD + line);
+            for (int line = 0; line < bytes; line += 64) __builtin_prefetch(scales + BLOCKS_AHEAD + line);
             vb q[8];
             if (kind == FOUR) {
                 UNROLL for (int u = 0; u < 4; u++) {
@@ -201,7 +202,7 @@ INLINE void tile_of_others(int n, int kind, const int wide, const uint8_t *w, co
         vf sum[TILE];
         UNROLL for (int t = 0; t < n; t++) sum[t] = all(0);
         for (int b = 0; b < blocks; b++, at += in->slots) {
-            for (int line = 0; line < bytes; line += 64) __builtin_prefetch(w + (int64_t)b * bytes + AHEAD + line);
+            for (int line = 0; line < bytes; line += 64) __builtin_prefetch(w + (int64_t)b * bytes + BLOCKS_AHEAD + line);
             Unpacked k;
             unpack(kind, w, b, part, &k);
             for (int begin = 0; begin < 8; begin += lines) {
