@@ -86,7 +86,7 @@ def _measured(backend: LocalBackend, lanes: Sequence[Lane], request: Request, ru
         backend.load(lane, lambda step: None)
     for lane in lanes:
         backend.warm_up(lane, request, lambda: False)
-    pairs = [_pair(backend, lanes, request) for _ in range(runs)]
+    pairs = [_pair(backend, lanes, request, number) for number in range(runs)]
     check(all(pair[1] for pair in pairs), f"An answer ended before {LEAST} rounds. Raise --max-new-tokens.")
     standard, assisted = ([statistics.median(pair[lane]) for pair in pairs] for lane in range(2))
     return Bias(
@@ -98,8 +98,13 @@ def _measured(backend: LocalBackend, lanes: Sequence[Lane], request: Request, ru
     )
 
 
-def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request) -> list[list[float]]:
-    """Runs both lanes twice. Returns, of each lane, the logarithms of its rounds' times by turns over alone."""
+def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request, number: int) -> list[list[float]]:
+    """Runs both lanes twice. Returns, of each lane, the logarithms of its rounds' times by turns over alone.
+
+    Args:
+        number: the pair's. Which run takes turns, and which goes first, changes with it too, since a short answer has
+            only one or two segments.
+    """
     logs: list[list[float]] = [[], []]
     with ExitStack() as closing:
         runs = [[backend.run(lane, request).rounds for lane in lanes] for _ in range(2)]
@@ -108,7 +113,7 @@ def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request) -> lis
             next(rounds)  # the prefill
         order = _order([SECONDS, SECONDS])
         for segment in range(request.max_new_tokens):
-            turning, first = segment % 2, segment // 2 % 2
+            turning, first = (number + segment) % 2, (number + segment) // 2 % 2
             taken = {i: _seconds(runs[i], order if i == turning else sorted(order)) for i in (first, 1 - first)}
             if sum(map(len, chain(*taken.values()))) < 2 * len(order):
                 break  # a lane has ended
