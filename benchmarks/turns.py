@@ -87,7 +87,7 @@ def _measured(backend: LocalBackend, lanes: Sequence[Lane], request: Request, ru
     for lane in lanes:
         backend.warm_up(lane, request, lambda: False)
     pairs = [_pair(backend, lanes, request, number) for number in range(runs)]
-    check(all(pair[1] for pair in pairs), f"An answer ended before {LEAST} rounds. Raise --max-new-tokens.")
+    check(all(pair[1] for pair in pairs), f"An answer ended before {2 * LEAST} rounds. Raise --max-new-tokens.")
     standard, assisted = ([statistics.median(pair[lane]) for pair in pairs] for lane in range(2))
     return Bias(
         lanes[1].drafter,
@@ -118,7 +118,8 @@ def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request, number
             if sum(map(len, chain(*taken.values()))) < 2 * len(order):
                 break  # a lane has ended
             for lane, (turns, alone) in enumerate(zip(taken[turning], taken[1 - turning], strict=True)):
-                logs[lane] += [math.log(a / b) for a, b in zip(turns[1:], alone[1:], strict=True)]
+                if segment:  # the first has turns of one round, as what a round costs is not known yet
+                    logs[lane] += [math.log(a / b) for a, b in zip(turns[1:], alone[1:], strict=True)]
             order = _order([statistics.median(seconds) for seconds in taken[turning]])
     return logs
 

@@ -145,10 +145,10 @@ def test_it_runs_once_at_least(number, capsys):
 
 def test_turns_are_held_against_lanes_alone(tiny_folder, tmp_path):
     out = tmp_path / "turns.json"
-    main(["turns", "--target", str(tiny_folder), "--drafters", "ngram", "--runs", "3", "--max-new-tokens", "8",
+    main(["turns", "--target", str(tiny_folder), "--drafters", "ngram", "--runs", "3", "--max-new-tokens", "48",
           "--dtype", "float32", "--json", str(out)])  # fmt: skip
     (found,) = json.loads(out.read_text())
-    assert found["drafter"] == "ngram" and found["rounds"] == 3 * (turns.LEAST - 1)
+    assert found["drafter"] == "ngram" and found["rounds"] >= 3 * (turns.LEAST - 1)
     for low, high in ((1, 0), (0, 2)):
         assert found["speedup"][low] <= found["speedup"][high]
 
