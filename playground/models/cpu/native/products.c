@@ -286,8 +286,8 @@ static int tile_of_group(const Matrix *m, int wide, const uint8_t *w, const Inpu
     return TILE;
 }
 
-/* Multiplies `count` groups of rows, at most GROUPS, with the next tokens, `n` of them at most; returns with how many.
-   `tokens`: those of the product. `out`: (WIDEST, stride). */
+/* Multiplies `count` groups of rows, at most GROUPS, with some of the product's `tokens`, from `token` on; returns with
+   how many. `out`: (WIDEST, stride). */
 OUTLINE int tile(const Matrix *m, int wide, int group, int count, const Input *in, int tokens, int token, float *out, int64_t stride) {
     int64_t bytes = units_of(m->kind, m->columns) * unit_bytes(m->kind);
     const uint8_t *w = m->data + group * bytes;
