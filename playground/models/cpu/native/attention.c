@@ -12,6 +12,11 @@ enum { QUERIES = PLAIN ? 1 : LANES == 8 ? 4 : 8 }; /* that are computed at once 
 #define BESIDE(n) (PLAIN ? 1 : (n) == QUERIES ? 2 : 4)
 enum { MOST_BESIDE = 4, ROUNDED = 4 * GROUP };
 
+/* Keys and values are asked for early: a processor by itself does not fetch beyond the end of a page of memory, and that
+   is where the keys of 16 entries end. */
+#define GROUPS_AHEAD(beside) ((beside) * LANES < GROUP ? 1 : (beside) * LANES / GROUP)
+enum { VALUES_AHEAD = 1024 };
+
 /* x / sqrt(mean x^2 + epsilon) * w, n values, n a multiple of 16 */
 OUTLINE void rms_norm(const float *x, const float *w, float *out, int n, float epsilon) {
     vf sums[PARTS];
@@ -55,6 +60,7 @@ INLINE void scores_of(int n, const float *queries, int width, const float *keys,
         }
         for (int i = 0; i < width; i++)
             UNROLL for (int j = 0; j < beside; j++) {
+                __builtin_prefetch(k[j] + (GROUPS_AHEAD(beside) * width + i) * GROUP);
                 vf key = load(k[j] + i * GROUP);
                 UNROLL for (int q = 0; q < n; q++) sum[j][q] = fused(key, all(queries[q * width + i]), sum[j][q]);
             }
@@ -85,7 +91,11 @@ INLINE void values_beside(int n, int beside, const float *shares, int64_t stride
     UNROLL for (int q = 0; q < n; q++) UNROLL for (int j = 0; j < beside; j++) sum[q][j] = all(0);
     for (int e = 0; e < entries; e++) {
         vf value[MOST_BESIDE];
-        UNROLL for (int j = 0; j < beside; j++) value[j] = load(values + (int64_t)e * width + LANES * j);
+        UNROLL for (int j = 0; j < beside; j++) {
+            const float *at = values + (int64_t)e * width + LANES * j;
+            __builtin_prefetch(at + VALUES_AHEAD);
+            value[j] = load(at);
+        }
         UNROLL for (int q = 0; q < n; q++) {
             vf share = all(shares[q * stride + e]);
             UNROLL for (int j = 0; j < beside; j++) sum[q][j] = fused(share, value[j], sum[q][j]);

@@ -56,12 +56,12 @@ static void wake(void) {
     pthread_mutex_unlock(&pool.sleeping);
 }
 
-/* Works on shares until none is left: each is half of an equal part of what is left, and at least one unit. A claim that
+/* Works on shares until none is left: each is an equal part of what is left, and at least one unit. A claim that
    succeeds holds the phase, so that only then its work may be read. */
 static void work_on(int thread) {
     unsigned long long seen = atomic_load(&pool.unclaimed);
     while ((uint32_t)seen && thread < (int)(seen >> 32)) {
-        int left = (int)(uint32_t)seen, share = left / (2 * (int)(seen >> 32));
+        int left = (int)(uint32_t)seen, share = left / (int)(seen >> 32);
         if (share < 1) share = 1;
         if (!atomic_compare_exchange_weak(&pool.unclaimed, &seen, seen - share)) continue;
         int begin = pool.total - left;
