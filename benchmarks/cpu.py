@@ -3,7 +3,8 @@
 The rows are this project's lanes with its engine and with torch, in four bits and in bfloat16; transformers'
 `generate()`; and llama.cpp, which runs the GGUF file that the starter was converted from, with one thread and with as
 many as torch has. Each row is a process of its own: two teams of threads in one process wait for each other. All decode
-the same prompts in turn, and lanes of one row by turns.
+the same prompts in turn, and lanes of one row by turns. A second table has texts of several lengths: how long each row
+takes to read them, and for a token after them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import torch
@@ -30,7 +33,7 @@ from playground.backends.launch import Running
 from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_settings, check_writable, positive, write
-from playground.decoding.pass_cost import bandwidth, time_passes
+from playground.decoding.pass_cost import time_passes
 from playground.experiments.events import Watch
 from playground.experiments.race import Race
 from playground.format import count, number
@@ -46,6 +49,8 @@ from playground.views.table import Table
 
 CONTEXT = 4096  # tokens of llama.cpp's context
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+READINGS = 20  # of as many bytes as the weights have
+TEXTS, AFTER = (128, 512, 1024), 16  # tokens of a text, and decoded after it
 OURS = {
     "native, 4 bits": ("", "auto"),
     "native, bfloat16": ("", "bfloat16"),
@@ -58,8 +63,8 @@ GENERATE = "generate(), 4 bits"
 @dataclass(frozen=True)
 class Decoder:
     """A row. `standard`, `assisted`: tokens a second of each run, prefill left out. `same`: whether all assisted
-    outputs are the standard ones. `passes`: ms by width. `floor_ms`: the time of reading the weights once, at the
-    bandwidth of a copy."""
+    outputs are the standard ones. `passes`: ms by width. `floor_ms`: the time of reading as many bytes as the weights
+    have. `readings`: of each of TEXTS, run by run."""
 
     name: str
     standard: tuple[float, ...]
@@ -67,6 +72,14 @@ class Decoder:
     same: bool | None = None
     passes: tuple[PassTime, ...] = ()
     floor_ms: float | None = None
+    readings: tuple[tuple[Reading, ...], ...] = ()
+
+
+class Reading(NamedTuple):
+    """A text of random tokens. `prefill_s`: seconds until the first token after it; `token_s`: a token then."""
+
+    prefill_s: float
+    token_s: float
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -85,6 +98,7 @@ def _cpu(options: argparse.Namespace) -> None:
     check_writable(options.json)
     found = measured(options.runs, options.max_new_tokens, options.drafter, print)
     print(table(found).text())
+    print(long_texts(found).text())
     if options.json:
         write(options.json, json.dumps([asdict(each) for each in found], indent=1))
 
@@ -105,17 +119,37 @@ def measured(runs: int, tokens: int, drafter: str, say: Callable[[str], None]) -
             turn = {name: pool.submit(_decoded, request).result() for name, pool in lanes.items()}
             ids = turn["torch, 4 bits"].prompt
             turn[GENERATE] = lanes["torch, 4 bits"].submit(_generated, request).result()
-            turn |= {name: Speeds(_llama(server, ids, tokens)) for name, server in servers.items()}
+            for name, server in servers.items():
+                turn[name] = Speeds(_llama(server, ids, tokens)["predicted_per_second"])
             for name, speed in turn.items() if i else ():
                 speeds.setdefault(name, []).append((speed.standard, speed.assisted, speed.same))
         passes = {name: pool.submit(_passes).result() for name, pool in lanes.items()}
+        say("long texts")
+        readings = _readings(lanes, servers, runs)
     rows = []
     for name, each in speeds.items():
         standard, assisted, same = zip(*each, strict=True)
         timed, floor_ms = passes.get(name, ((), None))
         both = name in lanes
-        rows.append(Decoder(name, standard, assisted if both else (), all(same) if both else None, timed, floor_ms))
+        read = tuple(map(tuple, readings.get(name, ())))
+        lane = (assisted, all(same)) if both else ((), None)
+        rows.append(Decoder(name, standard, *lane, timed, floor_ms, read))
     return rows
+
+
+def _readings(
+    lanes: Mapping[str, ProcessPoolExecutor], servers: Mapping[str, Running], runs: int
+) -> dict[str, list[list[Reading]]]:
+    """Returns the readings of each row, of each of TEXTS, run by run. The first run warms up and does not count."""
+    vocabulary = next(iter(lanes.values())).submit(_vocabulary).result()
+    readings: dict[str, list[list[Reading]]] = {}
+    for i, length in product(range(runs + 1), TEXTS):
+        text = random.Random(length).choices(range(vocabulary), k=length)
+        read = {name: pool.submit(_read, text).result() for name, pool in lanes.items()}
+        read |= {name: _llama_reads(server, text) for name, server in servers.items()}
+        for name, each in read.items() if i else ():
+            readings.setdefault(name, [[] for _ in TEXTS])[TEXTS.index(length)].append(each)
+    return readings
 
 
 def table(found: Sequence[Decoder]) -> Table:
@@ -137,6 +171,18 @@ def table(found: Sequence[Decoder]) -> Table:
         )  # fmt: skip
     head = ("", "tok/s", "÷ first row", "assisted", "speed-up", "same tokens", *(f"ms, {w}" for w in WIDTHS), "floor")
     return Table("Decoders", head, tuple(rows), numbers=len(head) - 1)
+
+
+def long_texts(found: Sequence[Decoder]) -> Table:
+    """Shows for each row the ms of reading texts, and of a token after each."""
+    rows = []
+    for it in found:
+        if it.readings:
+            prefills = [statistics.median(each.prefill_s for each in runs) for runs in it.readings]
+            tokens = [statistics.median(each.token_s for each in runs) for runs in it.readings]
+            rows.append((it.name, *(number(1e3 * seconds) for seconds in (*prefills, *tokens))))
+    head = *(f"prefill of {n:,}" for n in TEXTS), *(f"a token after {n:,}" for n in TEXTS)
+    return Table("Long texts, ms", ("", *head), tuple(rows), numbers=len(head))
 
 
 @dataclass(frozen=True)
@@ -188,12 +234,41 @@ def _generated(request: Request) -> Speeds:
 
 
 def _passes() -> tuple[tuple[PassTime, ...], float]:
-    """Returns the times of passes, and the ms of reading the weights once."""
+    """Returns the times of passes, and the ms of reading as many bytes as the weights have."""
     backend, lane = _here["backend"], _here["lanes"][0]
     models = backend.models(lane)
     target = models.target
     timed, _ = time_passes(backend.runners(models)(target))
-    return timed, 1e3 * weights_bytes(target.model) / bandwidth(target.model.device)
+    return timed, 1e3 * _reading_s(weights_bytes(target.model))
+
+
+def _reading_s(size: int) -> float:
+    """Returns the seconds in which all threads read so many bytes from memory: the quickest of several sums."""
+    threads, numbers, took = torch.get_num_threads(), torch.ones(size // 4), []
+    torch.set_num_threads(most_threads())
+    for _ in range(READINGS):
+        start_s = time.perf_counter()
+        numbers.sum()
+        took.append(time.perf_counter() - start_s)
+    torch.set_num_threads(threads)
+    return min(took)
+
+
+def _vocabulary() -> int:
+    return _here["backend"].models(_here["lanes"][0]).target.model.config.vocab_size
+
+
+def _read(text: Sequence[int]) -> Reading:
+    backend, lane = _here["backend"], _here["lanes"][0]
+    models = backend.models(lane)
+    runner = backend.runners(models)(models.target)
+    start_s = time.perf_counter()
+    next_id = int(runner.forward(text, keep=1).argmax())
+    read_s = time.perf_counter()
+    for n in range(AFTER):
+        runner.commit(len(text) + n)
+        next_id = int(runner.forward([next_id], keep=1).argmax())
+    return Reading(read_s - start_s, (time.perf_counter() - read_s) / AFTER)
 
 
 class Stopwatch(BaseStreamer):
@@ -233,8 +308,13 @@ def _servers(ends: ExitStack, say: Callable[[str], None]) -> Iterator[tuple[str,
         yield f"llama.cpp, {count(threads, 'thread')}", server
 
 
-def _llama(server: Running, ids: Sequence[int], tokens: int) -> float:
-    """Returns llama.cpp's own figure for decoding, on these tokens of a prompt."""
+def _llama(server: Running, ids: Sequence[int], tokens: int) -> dict[str, float]:
+    """Returns llama.cpp's own times of reading these tokens and decoding more."""
     asked = {"prompt": list(ids), "n_predict": tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
     answer = httpx.post(f"{server.url}/completion", json=asked, timeout=None, trust_env=False)
-    return answer.raise_for_status().json()["timings"]["predicted_per_second"]
+    return answer.raise_for_status().json()["timings"]
+
+
+def _llama_reads(server: Running, text: Sequence[int]) -> Reading:
+    times = _llama(server, text, AFTER + 1)
+    return Reading(times["prompt_ms"] / 1e3, times["predicted_per_token_ms"] / 1e3)
