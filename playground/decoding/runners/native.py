@@ -30,7 +30,7 @@ from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import SharedHead
 
 GROUP = 16  # entries whose keys lie side by side
-CHUNK = 128  # tokens of a long prompt that a pass reads at once
+CHUNK = 256  # tokens of a long prompt that a pass reads at once
 ADDED = 16 * GROUP  # room for further rows of the head, which doubles
 WIDTH = 8  # engine.h's MOST_WIDTH
 LEAST, SHARE = 256, 4  # the cache grows by LEAST entries, or by one in SHARE of its entries if that is more
