@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import mmap
 import random
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,6 @@ from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerBlock, EagerLayer, EagerRunner
 from playground.decoding.runners.native import CHUNK, NativeBlockRunner, NativeLayerRunner, NativeRunner
 from playground.decoding.text import Detokenizer
-from playground.models.cpu import pages
 from playground.models.cpu.native import drafter
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
@@ -82,19 +80,6 @@ def test_heads_of_any_width_and_number(head, heads, groups, tied):
 @pytest.fixture(scope="module")
 def models():
     return {kind: stored(small("qwen3", **sizes_for(kind)), kind) for kind in PACKED}
-
-
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="large pages, on Linux")
-def test_a_cache_in_large_pages_keeps_its_entries_when_it_grows(models, monkeypatch):
-    ids = random.Random(1).choices(range(300), k=400)
-    expected = runner_of(models["Q4_1"]).forward(ids, keep=1)
-    monkeypatch.setattr(pages, "LARGE_PAGE", mmap.PAGESIZE)
-    runner = runner_of(models["Q4_1"])
-    runner.forward(ids[:100], keep=1)
-    before = runner._cache.keys
-    assert torch.equal(runner.forward(ids[100:], keep=1), expected)
-    assert runner._cache.keys.shape > before.shape
-    assert all(each.data_ptr() % mmap.PAGESIZE == 0 for each in (before, runner._cache.keys, runner._cache.values))
 
 
 class OneByOne:

@@ -7,7 +7,6 @@ DFlash, DSpark and Domino over a block; other networks that draft by torch, over
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from ctypes import byref
@@ -24,7 +23,6 @@ from playground.models.cpu.native.drafter import NativeBlock, NativeDrafter, nat
 from playground.models.cpu.native.layers import NativeLinear
 from playground.models.cpu.native.library import Block, Cache, Draft, Drafter, Matrix, Pass, Step, Threads
 from playground.models.cpu.native.model import Native, NativeModel
-from playground.models.cpu.pages import large_pages
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import SharedHead
@@ -56,8 +54,8 @@ class NativeCache:
 
     def _make(self, room: int) -> None:
         m, held = self._struct, self.room
-        keys = _zeros(m.layers, m.groups, room // GROUP, m.head, GROUP)
-        values = _zeros(m.layers, m.groups, room, m.head)
+        keys = torch.zeros(m.layers, m.groups, room // GROUP, m.head, GROUP)
+        values = torch.zeros(m.layers, m.groups, room, m.head)
         if held:
             keys[:, :, : held // GROUP], values[:, :, :held] = self.keys, self.values
         self.keys, self.values, self.room = keys, values, room
@@ -74,12 +72,6 @@ class NativeCache:
         if path and path[-1] >= len(path):
             moved = array("i", path)
             self._native.engine.functions.gather(byref(self._struct), byref(self.struct), start, _at(moved), len(moved))
-
-
-def _zeros(*shape: int) -> Tensor:
-    """Returns zeros, float32, in large pages if there are such."""
-    memory = large_pages([4 * math.prod(shape)])
-    return memory[0].view(torch.float32).view(shape) if memory else torch.zeros(shape)
 
 
 class Scratch:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import mmap
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,6 @@ from transformers import PreTrainedModel
 from playground.models.cpu.int4 import BlockLinear, Int4Linear
 from playground.models.cpu.native.layers import NativeLinear, of_blocks, of_drafter, of_linear
 from playground.models.cpu.native.library import engine
-from playground.models.cpu.pages import large_pages
 from playground.models.fused import Beside, FusedLayer, Norm, fuse
 
 
@@ -176,12 +176,26 @@ def pack(network: nn.Module, drafts: bool = False) -> None:
     _give_back()
 
 
+LARGE_PAGE, ALIGNED = 2 << 20, 64  # bytes
+
+
 def _side_by_side(layers: Sequence[NativeLinear]) -> None:
-    """Moves the matrices of a network into one block of memory, if it can have large pages. Each is freed as soon as it
-    is moved."""
-    places = large_pages([layer.groups.numel() for layer in layers]) or []
-    for layer, place in zip(layers, places, strict=False):
+    """Moves the matrices of a network into one block of memory whose pages are large, where the system has such: a pass
+    then needs few entries of the page table, and the processor fetches ahead across pages. Each matrix is freed as soon
+    as it is moved."""
+    sizes = [-(-layer.groups.numel() // ALIGNED) * ALIGNED for layer in layers]
+    if not hasattr(mmap, "MADV_HUGEPAGE") or sum(sizes) < LARGE_PAGE:
+        return
+    try:
+        memory = mmap.mmap(-1, sum(sizes) + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:  # the system has none
+        return
+    at = -torch.frombuffer(memory, dtype=torch.uint8).data_ptr() % LARGE_PAGE
+    for layer, size in zip(layers, sizes, strict=True):
+        place = torch.frombuffer(memory, dtype=torch.uint8, count=layer.groups.numel(), offset=at)
         layer.groups = place.view(layer.groups.shape).copy_(layer.groups)
+        at += size
 
 
 def _in_turn(layer: FusedLayer) -> None:

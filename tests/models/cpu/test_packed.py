@@ -13,8 +13,7 @@ from transformers import MixtralConfig, MixtralForCausalLM
 from playground.models import device
 from playground.models.cpu.native.layers import of_linear
 from playground.models.cpu.native.library import engine
-from playground.models.cpu.packed import ROWS, PackedLinear, pack
-from playground.models.cpu.pages import LARGE_PAGE
+from playground.models.cpu.packed import LARGE_PAGE, ROWS, PackedLinear, pack
 from playground.models.load import Format, load
 from playground.models.quantised import precision
 from playground.models.sizing import weights_bytes
