@@ -132,8 +132,9 @@ def measured(runs: int, tokens: int, drafter: str, say: Callable[[str], None]) -
         timed, floor_ms = passes.get(name, ((), None))
         both = name in lanes
         read = tuple(map(tuple, readings.get(name, ())))
-        lane = (assisted, all(same)) if both else ((), None)
-        rows.append(Decoder(name, standard, *lane, timed, floor_ms, read))
+        rows.append(
+            Decoder(name, standard, assisted if both else (), all(same) if both else None, timed, floor_ms, read)
+        )
     return rows
 
 
@@ -244,7 +245,7 @@ def _passes() -> tuple[tuple[PassTime, ...], float]:
 
 def _reading_s(size: int) -> float:
     """Returns the seconds in which all threads read so many bytes from memory: the quickest of several sums."""
-    threads, numbers, took = torch.get_num_threads(), torch.ones(size // 4), []
+    threads, numbers, took = torch.get_num_threads(), torch.ones(size // 4), list[float]()
     torch.set_num_threads(most_threads())
     for _ in range(READINGS):
         start_s = time.perf_counter()
