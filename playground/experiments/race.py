@@ -18,7 +18,7 @@ from playground.experiments.events import Watch
 from playground.lane import Lane, Request
 from playground.trace import Round, Schedule, Trace
 
-ROUNDS, SECONDS = 4, 0.1  # a turn ends with so many rounds, or with the one that reaches so much time
+ROUNDS, SECONDS = 4, 0.2  # a turn ends with so many rounds, or with the one that reaches so much time
 
 
 def _nothing(*_: object) -> None:
