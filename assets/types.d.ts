@@ -46,6 +46,8 @@ export interface LaneValue {
   how: string;
   label: string;
   state: "" | "waiting" | "running" | "done" | "stopped";
+  /** Whether the limit of tokens ended it. */
+  cut: boolean;
   figures: Figure[];
   /** A line a round, each the JSON of a `Round`; it only grows. */
   log: string;

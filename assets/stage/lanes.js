@@ -83,17 +83,19 @@ function lane(index) {
   const none = new Rounds(); // of a lane that still shows what ran before
   const tokens = new TokenPanel(panel, index);
   let state = "";
+  let ended = ""; // what the chip says of that state
 
   /** @param {LaneValue} value @param {Difference | null} difference */
   function show(value, difference) {
     const waits = value.state === "waiting" || value.state === "running";
     section.classList.toggle("before", waits && !value.log && rounds.all.length > 0);
     state = value.state;
+    ended = value.cut && state === "done" ? "done: token limit" : state;
     say(title, value.title);
     say(tab, value.title);
     say(how, value.how);
     how.title = value.how;
-    say(chip, state);
+    say(chip, ended);
     chip.className = "chip " + state;
     panel.setAttribute("aria-label", value.label);
     if (waits && !value.log) return none;
@@ -122,7 +124,7 @@ function lane(index) {
     tokens.guess(share);
     tellSpeed(n);
     const plays = state === "done" && n < rounds.all.length;
-    say(chip, plays ? "" : state);
+    say(chip, plays ? "" : ended);
     chip.classList.toggle("done", state === "done" && !plays);
   }
   return { section, tab, rounds, tokens, show, seek };

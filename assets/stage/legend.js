@@ -38,7 +38,8 @@ export function legendPart() {
     grammar,
     make("p", "", "Press a token or a block to see its round."),
   );
-  const node = make("div", "guessing-switch", labelled(), box);
+  const sample = make("span", "tok accepted sample", "guessed right");
+  const node = make("div", "guessing-switch", sample, labelled(), box);
 
   /**
    * Only what is in the text. Not by :has() in the style sheet, which would search the text at every update of a run.
@@ -49,6 +50,7 @@ export function legendPart() {
     const found = new Set(lanes.flatMap(({ segments }) => segments.map(([name]) => name)));
     SEGMENTS.forEach((name, i) => (bars[i].hidden = !found.has(name)));
     gutter.hidden = !found.size;
+    sample.hidden = !rounds.some(({ all }) => all.some(({ drafted }) => drafted.some(({ kind }) => kind === "accepted")));
     const forced = (/** @type {Round} */ { drafted, own }) => own?.forced || drafted.some((token) => token.forced);
     grammar.hidden = !rounds.some(({ all }) => all.some(forced));
   }

@@ -156,13 +156,14 @@ def pareto(result: LoadResult) -> go.Figure:
     seen = "tok/s that a user sees (1 ÷ median TPOT)"
     figure = charts.blank("Throughput against speed", f"numbers at the points: {unit}", seen, "tok/s in all")
     sentences, ends = [], []
-    for lane, color, points in _by_lane(result):
+    for at, (lane, color, points) in enumerate(_by_lane(result)):
         known = [point for point in points if point.per_user is not None]
         if known:
             ends.append((lane, max(known, key=lambda point: point.per_user or 0.0).tokens_per_s, color))
         charts.add_line(
             figure, lane, color, x=[point.per_user for point in known], y=[point.tokens_per_s for point in known],
-            text=[str(point.level) for point in known], mode="lines+markers+text", textposition="top center",
+            text=[str(point.level) for point in known], mode="lines+markers+text",
+            textposition=("top center", "bottom center")[at % 2], textfont={"color": color},
             cliponaxis=False, hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
         )  # fmt: skip
         sentences += [f"{lane} at {it.level}: {it.per_user:.0f} a user, {it.tokens_per_s:.0f} in all." for it in known]

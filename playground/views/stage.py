@@ -105,10 +105,11 @@ class Status:
 @dataclass
 class LaneView:
     """One lane as shown. `title`: one of NAMES. `how`: where its tokens come from, in words. `state`: "", "waiting",
-    "running", "done" or "stopped"."""
+    "running", "done" or "stopped". `cut`: whether the limit of tokens ended it."""
 
     title: str
     state: str = ""
+    cut: bool = False
     name: str = ""
     how: str = ""
     drafting: bool = False
@@ -134,6 +135,7 @@ class LaneView:
             self.rounds, self.log = list(trace.rounds), log(trace.rounds)
         self._measured, self._measured_rounds = metrics.measure(trace), len(self.rounds)
         self.state = "done" if trace.finish != "stopped" else "stopped" if trace.rounds else ""
+        self.cut = trace.finish == "length"
         gaps = metrics.gaps(trace.rounds)
         self.timing = {"gaps": asdict(gaps) if gaps else None, "pass_s": metrics.plain_pass_s(trace.rounds)}
         self.segments = [(name, len([*tokens])) for name, tokens in groupby(metrics.segments(trace))]
@@ -158,6 +160,7 @@ class LaneView:
             "how": self.how,
             "label": f"{self.title}, output",
             "state": self.state,
+            "cut": self.cut,
             "figures": [asdict(f) for f in figures],
             "log": self.log,
             "timing": self.timing,

@@ -179,6 +179,13 @@ def test_the_pointer_zooms_pans_and_resets(stage):
     assert zoom_of(page) == pytest.approx(whole)
 
 
+def test_a_lane_says_that_the_token_limit_ended_it(stage):
+    standard, ours = fakes.comparison().lanes
+    page = stage(value_of(Comparison((replace(standard, finish="eos"), replace(ours, finish="length")))))
+    assert page.locator(".lane-head .chip").all_inner_texts() == ["done", "done: token limit"]
+    assert page.locator(".guessing-switch .sample").is_visible(), "what the underlined tokens are"
+
+
 def test_a_growing_run_adds_blocks_and_leaves_those_that_stand(stage):
     comparison = fakes.comparison()
     value = value_of(comparison)
