@@ -50,7 +50,9 @@ export function legendPart() {
     const found = new Set(lanes.flatMap(({ segments }) => segments.map(([name]) => name)));
     SEGMENTS.forEach((name, i) => (bars[i].hidden = !found.has(name)));
     gutter.hidden = !found.size;
-    sample.hidden = !rounds.some(({ all }) => all.some(({ drafted }) => drafted.some(({ kind }) => kind === "accepted")));
+    sample.hidden = !rounds.some(({ all }) =>
+      all.some(({ drafted }) => drafted.some(({ kind }) => kind === "accepted")),
+    );
     const forced = (/** @type {Round} */ { drafted, own }) => own?.forced || drafted.some((token) => token.forced);
     grammar.hidden = !rounds.some(({ all }) => all.some(forced));
   }
