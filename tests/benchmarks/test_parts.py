@@ -145,7 +145,7 @@ def test_it_runs_once_at_least(number, capsys):
 
 def test_turns_are_held_against_lanes_alone(tiny_folder, tmp_path):
     out = tmp_path / "turns.json"
-    main(["turns", "--target", str(tiny_folder), "--drafters", "ngram", "--runs", "3", "--max-new-tokens", "48",
+    main(["turns", "--target", str(tiny_folder), "--drafters", "ngram", "--runs", "3", "--max-new-tokens", "160",
           "--dtype", "float32", "--json", str(out)])  # fmt: skip
     (found,) = json.loads(out.read_text())
     assert found["drafter"] == "ngram" and found["rounds"] >= 3 * (turns.LEAST - 1)
@@ -171,7 +171,9 @@ class Disturbed:
     def rounds(self, lane, tokens):
         for i in range(tokens):
             verify_s = (
-                0.1 * (1.05 if lane.drafter == "none" and self.last != lane else 1) * (1 + (self.taken % 40 == 0))
+                turns.SECONDS
+                * (1.05 if lane.drafter == "none" and self.last != lane else 1)
+                * (1 + (self.taken % 40 == 0))
             )
             self.last, self.taken = lane, self.taken + 1
             yield examples.plain_round(i, verify_s=verify_s)
