@@ -34,6 +34,7 @@ from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_settings, check_writable, positive, write
 from playground.decoding.pass_cost import time_passes
+from playground.decoding.runners.base import Runner
 from playground.experiments.events import Watch
 from playground.experiments.race import Race
 from playground.format import count, number
@@ -144,12 +145,12 @@ def _readings(
     """Returns the readings of each row, of each of TEXTS, run by run. The first run warms up and does not count."""
     vocabulary = next(iter(lanes.values())).submit(_vocabulary).result()
     readings: dict[str, list[list[Reading]]] = {}
-    for i, length in product(range(runs + 1), TEXTS):
+    for i, (at, length) in product(range(runs + 1), enumerate(TEXTS)):
         text = random.Random(length).choices(range(vocabulary), k=length)
         read = {name: pool.submit(_read, text).result() for name, pool in lanes.items()}
         read |= {name: _llama_reads(server, text) for name, server in servers.items()}
         for name, each in read.items() if i else ():
-            readings.setdefault(name, [[] for _ in TEXTS])[TEXTS.index(length)].append(each)
+            readings.setdefault(name, [[] for _ in TEXTS])[at].append(each)
     return readings
 
 
@@ -236,11 +237,16 @@ def _generated(request: Request) -> Speeds:
 
 def _passes() -> tuple[tuple[PassTime, ...], float]:
     """Returns the times of passes, and the ms of reading as many bytes as the weights have."""
-    backend, lane = _here["backend"], _here["lanes"][0]
-    models = backend.models(lane)
-    target = models.target
-    timed, _ = time_passes(backend.runners(models)(target))
-    return timed, 1e3 * _reading_s(weights_bytes(target.model))
+    runner = _target()
+    timed, _ = time_passes(runner)
+    return timed, 1e3 * _reading_s(weights_bytes(runner.model))
+
+
+def _target() -> Runner:
+    """Returns a runner of this process's target, with an empty cache."""
+    backend = _here["backend"]
+    models = backend.models(_here["lanes"][0])
+    return backend.runners(models)(models.target)
 
 
 def _reading_s(size: int) -> float:
@@ -256,13 +262,11 @@ def _reading_s(size: int) -> float:
 
 
 def _vocabulary() -> int:
-    return _here["backend"].models(_here["lanes"][0]).target.model.config.vocab_size
+    return _target().vocab_size
 
 
 def _read(text: Sequence[int]) -> Reading:
-    backend, lane = _here["backend"], _here["lanes"][0]
-    models = backend.models(lane)
-    runner = backend.runners(models)(models.target)
+    runner = _target()
     start_s = time.perf_counter()
     next_id = int(runner.forward(text, keep=1).argmax())
     read_s = time.perf_counter()

@@ -185,6 +185,7 @@ def test_rounds_that_take_longer_by_turns_are_told_through_bursts():
     found = turns._measured(Disturbed(), lanes, Request("x", max_new_tokens=60), 5)
     assert found.standard[0] == pytest.approx(1.05) and found.assisted[0] == pytest.approx(1.0)
     assert found.speedup == pytest.approx((1.05,) * 3)
+    assert found.rounds == 5 * 8 * (turns.LEAST - 1), "of nine segments, the first left out"
 
 
 def test_answers_that_end_before_a_turn_are_told_in_words():

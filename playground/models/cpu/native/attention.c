@@ -12,8 +12,8 @@ enum { QUERIES = PLAIN ? 1 : LANES == 8 ? 4 : 8 }; /* that are computed at once 
 #define BESIDE(n) (PLAIN ? 1 : (n) == QUERIES ? 2 : 4)
 enum { MOST_BESIDE = 4, ROUNDED = 4 * GROUP };
 
-/* Keys and values are asked for early: a processor by itself does not fetch beyond the end of a page of memory, and that
-   is where the keys of 16 entries end. */
+/* Keys and values are prefetched: a processor by itself does not fetch beyond the end of a page of memory, and that is
+   where the keys of 16 entries end. */
 #define GROUPS_AHEAD(beside) ((beside) * LANES < GROUP ? 1 : (beside) * LANES / GROUP)
 enum { VALUES_AHEAD = 1024 };
 
