@@ -6,7 +6,7 @@
    of two. Of bfloat16 a tile holds the sums, whatever the number of tokens: bound by memory up to 16. */
 
 #define TILE_LOAD(tile, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%" tile : : "r"(from), "r"((int64_t)(step)) : "memory")
-#define TILE_STORE(tile, to) __asm__ volatile("tilestored %%" tile ", (%0,%1,1)" : : "r"(to), "r"(64L) : "memory")
+#define TILE_STORE(tile, to, stride) __asm__ volatile("tilestored %%" tile ", (%0,%1,1)" : : "r"(to), "r"(4 * (int64_t)(stride)) : "memory")
 #define TILES(operation, weights, activations, sums) \
     __asm__ volatile(operation " %%" weights ", %%" activations ", %%" sums : : : "memory")
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %%" tile : : : "memory")
@@ -25,8 +25,8 @@ static int has_tiles(const Input *in, int kind, int wide, int n) {
 /* Of a pass over n tokens. Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. */
 static void begin_amx(const Input *in, int kind, int wide, int n) {
     if (!has_tiles(in, kind, wide, n)) return;
-    int halves = kind == BFLOAT16, tokens = n > 4 ? 8 : n > 2 || !halves ? 4 : 2;
-    uint8_t rows = (uint8_t)(2 * tokens), lines = halves ? 16 : 8;
+    int halves = kind == BFLOAT16;
+    uint8_t rows = halves ? (n < GROUP ? n : GROUP) : n > 4 ? 16 : 8, lines = halves ? 16 : 8;
     uint16_t bytes = halves ? 64 : 32;
     TileConfig config = {1, 0, {0}, {64, 64, 64, 64, bytes, bytes, 64, 64}, {rows, rows, rows, rows, rows, rows, lines, lines}};
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
@@ -56,7 +56,7 @@ INLINE void write_lines(const uint8_t *from, uint8_t *to) {
 #define MULTIPLY(weights, activations, sums, oldest) { \
     TILE_LOAD(weights, quads, 64); \
     TILE_LOAD(activations, a, 32); \
-    TILE_STORE(oldest, to); \
+    TILE_STORE(oldest, to, GROUP); \
     TILE_ZERO(sums); \
     TILES("tdpbsud", weights, activations, sums); \
     }
@@ -132,9 +132,9 @@ INLINE void amx_of_blocks(int n, int kind, int count, const uint8_t *w, const In
 
 /* Splits values of a token in two bfloat16 each: the first takes 8 of 24 bits, the second rounds what is left. */
 OUTLINE void put_halves(const Input *in, int token, int column, const float *x, int count) {
-    int64_t slots = in->slots, block = first_of(in, token, (int)units_of(BFLOAT16, in->columns)) + column / BLOCK * slots;
-    uint16_t *to = in->halves + block * 2 * BLOCK;
-    for (int i = 0; i < count; i += BLOCK, to += slots * 2 * BLOCK) {
+    int64_t beside = in->beside, unit = token / beside * units_of(BFLOAT16, in->columns) + column / BLOCK;
+    uint16_t *to = in->halves + (unit * 2 * beside + token % beside) * BLOCK;
+    for (int i = 0; i < count; i += BLOCK, to += 2 * beside * BLOCK) {
         float padded[BLOCK] = {0};
         const float *from = count - i < BLOCK ? memcpy(padded, x + i, 4 * (size_t)(count - i)) : x + i;
         for (int j = 0; j < BLOCK; j += LANES) {
@@ -142,51 +142,50 @@ OUTLINE void put_halves(const Input *in, int token, int column, const float *x, 
             vi high = (vi)v & ~0xffff, low = (vi)(v - (vf)high) + 0x8000;
             vh upper = __builtin_convertvector(high >> 16, vh), lower = __builtin_convertvector(low >> 16, vh);
             memcpy(to + j, &upper, sizeof upper);
-            memcpy(to + BLOCK + j, &lower, sizeof lower);
+            memcpy(to + beside * BLOCK + j, &lower, sizeof lower);
         }
     }
 }
 
-/* `count` groups, 1 or 2, so that each tile of activations is read for 32 rows of weights. Tiles 0 and 1 are the sums of
-   the first group, 2 and 3 those of the second. The instruction has an order of its own, the same for each row of a
-   tile. */
-OUTLINE void amx_of_halves(int n, int count, const uint8_t *w, const Input *in, int token, float *out, int64_t stride) {
-    _Alignas(64) float sums[4][2 * SLOTS][GROUP];
-    const int units = (int)units_of(BFLOAT16, in->columns), bytes = (int)unit_bytes(BFLOAT16), more = n > SLOTS, two = count > 1;
-    const int64_t step = in->slots * 2 * BLOCK;
+/* `count` groups, 1 or 2, times up to 32 tokens of all of the product's. Tiles 0 and 1 are the sums of 16 tokens, 2 and 3
+   those of 16 more. The instruction has an order of its own, the same for each row of a tile. */
+OUTLINE void amx_of_halves(int all_tokens, int token, int count, const uint8_t *w, const Input *in, float *out, int64_t stride) {
+    const int units = (int)units_of(BFLOAT16, in->columns), bytes = (int)unit_bytes(BFLOAT16), two = count > 1;
+    const int64_t half = (int64_t)in->beside * BLOCK, next = GROUPS * units * bytes;
     const uint8_t *other = w + units * bytes;
-    const uint16_t *a = in->halves + 2 * BLOCK * first_of(in, token, units), *second = a + units * step;
+    const uint16_t *a = in->halves + token / in->beside * units * 2 * half, *b = a + units * 2 * half;
+    const int more = all_tokens - token > GROUP, calls = (all_tokens + WIDEST - 1) / WIDEST;
+    const int begin = token / WIDEST * GROUP / calls * 64, end = (token / WIDEST + 1) * GROUP / calls * 64;
     TILE_ZERO("tmm0");
     TILE_ZERO("tmm1");
     TILE_ZERO("tmm2");
     TILE_ZERO("tmm3");
-    for (int u = 0; u < units; u++, w += bytes, other += bytes, a += step, second += step) {
+    for (int u = 0; u < units; u++, w += bytes, other += bytes) {
         for (int line = 0; line < bytes && !token; line += 64) {
             __builtin_prefetch(w + AHEAD + line);
             if (two) __builtin_prefetch(other + AHEAD + line);
         }
-        TILE_LOAD("tmm6", w, 64);
-        TILE_LOAD("tmm4", a, 64);
-        TILES("tdpbf16ps", "tmm6", "tmm4", "tmm0");
-        if (two) {
-            TILE_LOAD("tmm7", other, 64);
-            TILES("tdpbf16ps", "tmm7", "tmm4", "tmm2");
+        /* Of many tokens each call asks for a part of the weights of the next groups. */
+        for (int line = begin; line < end && calls > 1; line += 64) {
+            __builtin_prefetch(w + next + line, 0, 2);
+            __builtin_prefetch(other + next + line, 0, 2);
         }
-        if (more) {
-            TILE_LOAD("tmm5", second, 64);
-            TILES("tdpbf16ps", "tmm6", "tmm5", "tmm1");
+        TILE_LOAD("tmm6", w, 64);
+        if (two) TILE_LOAD("tmm7", other, 64);
+        UNROLL for (int low = 0; low < 2; low++, a += half, b += half) {
+            TILE_LOAD("tmm4", a, 64);
+            TILES("tdpbf16ps", "tmm6", "tmm4", "tmm0");
+            if (two) TILES("tdpbf16ps", "tmm7", "tmm4", "tmm1");
+            if (!more) continue;
+            TILE_LOAD("tmm5", b, 64);
+            TILES("tdpbf16ps", "tmm6", "tmm5", "tmm2");
             if (two) TILES("tdpbf16ps", "tmm7", "tmm5", "tmm3");
         }
     }
-    TILE_STORE("tmm0", sums[0]);
-    TILE_STORE("tmm1", sums[1]);
-    TILE_STORE("tmm2", sums[2]);
-    TILE_STORE("tmm3", sums[3]);
-    for (int g = 0; g < count; g++)
-        for (int t = 0; t < n; t++) {
-            const float(*halves)[GROUP] = (const float(*)[GROUP])sums[2 * g + t / SLOTS] + t % SLOTS * 2;
-            store(out + t * stride + GROUP * g, load(halves[0]) + load(halves[1]));
-        }
+    TILE_STORE("tmm0", out, stride);
+    if (two) TILE_STORE("tmm1", out + GROUP, stride);
+    if (more) TILE_STORE("tmm2", out + GROUP * stride, stride);
+    if (more && two) TILE_STORE("tmm3", out + GROUP * stride + GROUP, stride);
 }
 
 /* As `tile`, of the kinds of blocks that `has_tiles` names. Slots without a token are computed too. */

@@ -155,7 +155,7 @@ static void gate_and_up(void *job, int thread, int begin, int end) {
     begin_amx(&w->normed, l->gate_up.kind, wide, n);
     for (int f = begin; f < end; f++)
         for (int token = 0, done = 0; token < n; token += done) {
-            float rows[WIDEST][2 * BLOCK];
+            _Alignas(64) float rows[WIDEST][2 * BLOCK];
             done = tile(&l->gate_up, wide, 4 * f, 4, &w->normed, n, token, rows[0], 2 * BLOCK);
             for (int t = 0; t < done; t++) {
                 gate(rows[t], rows[t] + BLOCK);

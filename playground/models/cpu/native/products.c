@@ -7,20 +7,20 @@
 
 enum { TILE = PLAIN ? 1 : LANES == 8 ? 4 : 8 };
 enum { AHEAD = 2048, BLOCKS_AHEAD = 8192 }; /* bytes, of weights of 16 bits and of blocks, which a core reads faster */
-enum { SLOTS = 8, WIDEST = 16 }; /* the most tokens of an input side by side, and of a call of `tile` */
+enum { SLOTS = 8, WIDEST = 32 }; /* the most tokens of an input side by side, and of a call of `tile` */
 enum { GROUPS = 4 };            /* the most groups of rows of a call of `tile` */
 
 /* The rows that a product reads, one for each token, `columns` wide: floats for 16 bits, integers for blocks. So many
-   tokens, `slots`, lie side by side in each column or block. A value of 16 bits is scale (256 high + low) with signed
-   bytes, one of 8 bits scale low. */
+   tokens, `slots`, lie side by side in each column or block, and `beside` in one for AMX. A value of 16 bits is
+   scale (256 high + low) with signed bytes, one of 8 bits scale low. */
 typedef struct {
     float *x;           /* (tokens / slots, columns, slots) */
-    uint16_t *halves;   /* (tokens / slots, blocks, slots, 2, 32), in the same memory: two bfloat16 whose sum a value is */
+    uint16_t *halves;   /* (tokens / beside, blocks, 2, beside, 32), in the same memory: two bfloat16 whose sum a value is */
     int8_t *high_low;   /* (tokens / slots, blocks, slots, 2, 32) */
     float *scale, *sum; /* (tokens / slots, blocks, slots); the sum is that of a block's values */
     int32_t *whole;     /* 128 times the sum of a block's integers */
     int32_t *first;     /* 32 times the sum of the first 16 */
-    int columns, slots;
+    int columns, slots, beside;
     int amx;            /* 1: products use AMX (amx.c) */
 } Input;
 
@@ -34,9 +34,9 @@ INLINE void *carve(uint8_t **scratch, int64_t bytes) {
 static _Thread_local int may_use_amx;
 
 static Input new_input(uint8_t **scratch, int64_t tokens, int columns) {
-    Input in = {.columns = columns, .slots = tokens < SLOTS ? (int)tokens : SLOTS, .amx = may_use_amx};
-    if (in.slots < 1) in.slots = 1;
-    int64_t padded = (tokens + in.slots - 1) / in.slots * in.slots, blocks = padded * ((columns + BLOCK - 1) / BLOCK);
+    int few = tokens <= SLOTS, side = few ? tokens > 0 ? (int)tokens : 1 : SLOTS;
+    Input in = {.columns = columns, .slots = side, .beside = few ? side : GROUP, .amx = may_use_amx};
+    int64_t padded = (tokens + in.beside - 1) / in.beside * in.beside, blocks = padded * ((columns + BLOCK - 1) / BLOCK);
     in.x = carve(scratch, blocks * BLOCK * 4);
     in.halves = (uint16_t *)in.x;
     in.high_low = carve(scratch, blocks * 2 * BLOCK);
@@ -294,9 +294,8 @@ OUTLINE int tile(const Matrix *m, int wide, int group, int count, const Input *i
     int n = tokens - token, done = 0;
 #if LANES == 16
     if (m->kind == BFLOAT16 && in->amx) {
-        if (n > WIDEST) n = WIDEST;
-        for (int g = 0; g < count; g += 2) amx_of_halves(n, count - g < 2 ? 1 : 2, w + g * bytes, in, token, out + GROUP * g, stride);
-        return n;
+        for (int g = 0; g < count; g += 2) amx_of_halves(tokens, token, count - g < 2 ? 1 : 2, w + g * bytes, in, out + GROUP * g, stride);
+        return n < WIDEST ? n : WIDEST;
     }
     if (has_tiles(in, m->kind, wide, tokens)) return tile_with_amx(m->kind, count, w, in, token, n, out, stride);
 #endif
@@ -312,19 +311,25 @@ typedef struct {
     int wide, n, add;
 } Multiplying;
 
-/* Sets the outputs of a token and a group of rows, or adds to them. */
-static void take_sums(float *to, const float *sums, const float *bias, int rows, int add) {
-    if (rows == GROUP) {
-        for (int r = 0; r < GROUP; r += LANES) {
-            vf y = bias ? load(sums + r) + load(bias + r) : load(sums + r);
-            store(to + r, add ? load(to + r) + y : y);
+/* Sets the outputs of n tokens and a group of rows, the first of them `first`, or adds to them. `sums`: (n, 64). */
+OUTLINE void take_sums(const Multiplying *p, int first, int n, const float *sums, float *to) {
+    const int64_t stride = p->stride;
+    const int rows = p->matrix->rows - first, add = p->add;
+    const float *bias = p->matrix->bias ? p->matrix->bias + first : NULL;
+    for (int r = 0; r < GROUP && rows >= GROUP; r += LANES) {
+        float *at = to + r;
+        for (int t = 0; t < n; t++, at += stride) {
+            vf y = load(sums + t * GROUPS * GROUP + r);
+            if (bias) y += load(bias + r);
+            if (add) y = load(at) + y;
+            store(at, y);
         }
-        return;
     }
-    for (int r = 0; r < rows; r++) {
-        float y = bias ? sums[r] + bias[r] : sums[r];
-        to[r] = add ? to[r] + y : y;
-    }
+    for (int t = 0; t < n && rows < GROUP; t++)
+        for (int r = 0; r < rows; r++) {
+            float y = sums[t * GROUPS * GROUP + r] + (bias ? bias[r] : 0);
+            to[t * stride + r] = add ? to[t * stride + r] + y : y;
+        }
 }
 
 static void multiply_groups(void *job, int thread, int begin, int end) {
@@ -333,15 +338,12 @@ static void multiply_groups(void *job, int thread, int begin, int end) {
     (void)thread;
     begin_amx(p->in, m->kind, p->wide, p->n);
     for (int group = begin; group < end; group += GROUPS) {
-        int first = group * GROUP, rows = m->rows - first, count = end - group < GROUPS ? end - group : GROUPS;
+        int count = end - group < GROUPS ? end - group : GROUPS;
         for (int token = 0, done; token < p->n; token += done) {
-            float sums[WIDEST][GROUPS * GROUP];
+            _Alignas(64) float sums[WIDEST][GROUPS * GROUP];
             done = tile(m, p->wide, group, count, p->in, p->n, token, sums[0], GROUPS * GROUP);
-            for (int t = 0; t < done; t++)
-                for (int i = 0; i < count * GROUP; i += GROUP) {
-                    float *to = p->out + (token + t) * p->stride + first + i;
-                    take_sums(to, sums[t] + i, m->bias ? m->bias + first + i : NULL, rows - i < GROUP ? rows - i : GROUP, p->add);
-                }
+            for (int i = 0, first = group * GROUP; i < count * GROUP; i += GROUP)
+                take_sums(p, first + i, done, sums[0] + i, p->out + token * p->stride + first + i);
         }
     }
     end_amx(p->in, m->kind, p->wide, p->n);
