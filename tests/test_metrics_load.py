@@ -105,6 +105,7 @@ def test_the_charts_have_a_line_for_each_lane():
     result = result_of(rows, *names)
     pareto, speedup, latency = load.pareto(result), load.speedup(result), load.latency(result)
     assert [trace.name for trace in pareto.data] == ["base", "&lt;b&gt;spec"]
+    assert [trace.textposition for trace in pareto.data] == ["top center", "bottom center"], "no number on another"
     assert list(speedup.data[0].x) == [1, 4, 9] and list(speedup.data[0].y)[1:2] == pytest.approx([1])
     assert speedup.data[1].name == "1.0 at about 4.0" and list(speedup.data[1].y) == [1]
     (alone,) = load.speedup(result_of([row for row in rows if row.level.concurrency != 1], *names)).data

@@ -21,10 +21,8 @@ BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 # SPEED-Bench's placeholder for a text that it may not distribute.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 FORMS = (
-    "A .jsonl file has a JSON object a line with `turns` (Spec-Bench, MT-Bench, AIPerf), `messages` (SPEED-Bench, as "
-    "its prepare.py writes it, a conversation, or under `body` as in OpenAI's Batch API), `question` and `function` "
-    "(BFCL), `text` (AIPerf) or `prompt`, and perhaps `category`; a .csv file has a column `prompt`; a .txt file has a "
-    "prompt a line; a .yaml file is a suite as in presets/prompts."
+    "A .jsonl file has a JSON object a line, with `prompt`, `turns` or `messages`; a .csv file has a column `prompt`; a "
+    ".txt file has a prompt a line. All forms are in docs/experiments.md."
 )
 OnError = Literal["stop", "skip"]
 T = TypeVar("T")
@@ -110,7 +108,7 @@ def _file(path: Path, settings: Mapping[str, Any], on_error: OnError, problems: 
         except PlaygroundError as error:
             problem = f"{path.name}, line {number}: {error}"
             if on_error == "stop":
-                raise PlaygroundError(f"{problem} The file is not a suite as it is. {FORMS}") from None
+                raise PlaygroundError(f"{problem} {FORMS}") from None
             problems.append(problem)
     if not questions:
         raise PlaygroundError(f"{path.name} is not a suite: it holds no prompt. {FORMS}")
@@ -187,7 +185,7 @@ def _turns(entry: Mapping[str, Any]) -> tuple[tuple[Message, ...], str, list[str
         turns = [turn.get("text") if isinstance(turn, dict) else turn for turn in turns]
     check(
         isinstance(turns, list) and bool(turns) and all(isinstance(turn, str) for turn in turns),
-        "it has no prompts: neither `turns` (a list of texts) nor `messages` nor `prompt` or `text` (a text).",
+        "it has no prompt: no text in `prompt` or `text`, no list of texts in `turns`, no `messages`.",
     )
     return (), system, turns
 

@@ -28,14 +28,18 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     are equally far from 1."""
     ranking = rank(result.rows) if result.rows else []
     lanes = [it for it in reversed(ranking) if it.lane != STANDARD]
-    prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
-    figure = charts.blank(title, f"{prompts}, 95 % intervals; small dots: categories", "speed-up, log scale", "")
+    names = names_of(result.lanes)
+    told = {it.lane: _told(names.get(it.lane, it.lane), result.of(it.lane).prompts) for it in lanes}
+    settings_of_all = {settings for _, settings in told.values()}
+    same = len(settings_of_all) == 1
+    notes = [*map(escape, settings_of_all)] * same + ["95 % intervals; small dots: categories"]
+    figure = charts.blank(title, ", ".join(notes), "speed-up, log scale", "")
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
-    names = names_of(result.lanes)
     for lane in lanes:
         color = ASSISTED if lane.gains else charts.STANDARD
-        name = _tick(names.get(lane.lane, lane.lane), result.of(lane.lane).prompts)
+        drafter, settings = told[lane.lane]
+        name = _broken(drafter, NAME) + ("" if same else f"<br>{escape(settings)}")
         of_categories = [it for it in result.summaries if it.lane == lane.lane and it.category != ALL]
         figure.add_scatter(
             x=[it.overall for it in of_categories], y=[name] * len(of_categories), mode="markers",
@@ -53,16 +57,16 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     )
     sentences = [f"{names.get(it.lane, it.lane)}: {ratio(it.speedup, it.interval)}." for it in reversed(lanes)]
     meta = " ".join(["Speed-up of each lane over all prompts, the fastest first.", *sentences])
-    figure.update_layout(height=150 + 40 * len(lanes), meta=meta)
+    figure.update_layout(height=150 + (30 if same else 40) * len(lanes), meta=meta)
     shown = [it for it in result.summaries if it.lane != STANDARD]
     axis = charts.ratio_axis([it.overall for it in shown], [it.interval for it in lanes])
     return figure.update_xaxes(**axis).update_yaxes(showgrid=False)
 
 
-def _tick(name: str, prompts: int) -> str:
-    """Return a lane's name, with its settings and the number of prompts in a line below."""
+def _told(name: str, prompts: int) -> tuple[str, str]:
+    """Return a lane's drafter, and its settings with the number of prompts."""
     drafter, _, settings = name.partition(" (")
-    return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}{count(prompts, 'prompt')}"
+    return drafter, (settings[:-1] + ", " if settings else "") + count(prompts, "prompt")
 
 
 def sweep(result: SweepResult) -> go.Figure:

@@ -38,7 +38,7 @@ class Figure:
         """The value with its unit, on one line."""
         if self.value == UNKNOWN:
             return UNKNOWN
-        return f"{self.value}{'' if self.unit == '%' else ' '}{self.unit}".strip()
+        return f"{self.value}{'' if self.unit.startswith('%') else ' '}{self.unit}".strip()
 
 
 def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
@@ -52,7 +52,7 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     if drafting:
         rate = percent(m.acceptance_rate).removesuffix("%")
         line += [
-            Figure("Acceptance", rate, "%", "accepted ÷ drafted tokens, whole run"),
+            Figure("Acceptance", rate, f"% of {_count(m.drafted)} drafted", "accepted ÷ drafted tokens, whole run"),
             Figure(
                 "Tokens per check",
                 number(m.mean_accepted_length, 2),
@@ -80,7 +80,7 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
 def how(lane: Lane) -> str:
     """Say where a lane's tokens come from, after its name where that is not the method's."""
     if lane.drafter == "none":
-        return "one token a step" if lane.name == "Standard" else lane.name
+        return "the big model, one token a step" if lane.name == "Standard" else lane.name
     method = METHODS.get(lane.drafter)
     if not method or not method.does:
         return lane.name

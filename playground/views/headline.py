@@ -56,16 +56,17 @@ def meaning(measured: Measured) -> str:
 
 
 def runs(found: Measured) -> str:
-    """Return the interval of the speed-up and its number of runs, such as "1.71 to 1.94, 4 runs each". One run of
-    lanes that took turns has an interval too, since each of its rounds was compared."""
+    """Return the interval of the speed-up and its number of runs, such as "95 % interval 1.71 to 1.94, 4 runs each". One
+    run of lanes that took turns has an interval too, since each of its rounds was compared."""
     if found.interval is None:
         return "one run each"
+    interval = f"95 % interval {span(*found.interval)}"
     if found.runs == found.baselines == 1 and found.ours.schedule == "by turns":
-        return f"{span(*found.interval)}, within one run"
+        return f"{interval}, within one run"
     if found.runs == found.baselines:
-        return f"{span(*found.interval)}, {count(found.runs, 'run')} each"
+        return f"{interval}, {count(found.runs, 'run')} each"
     speculative = count(found.runs, "speculative run")
-    return f"{span(*found.interval)}, {speculative}, {count(found.baselines, 'standard run')}"
+    return f"{interval}, {speculative}, {count(found.baselines, 'standard run')}"
 
 
 @once

@@ -82,7 +82,7 @@ def check_lanes(page, comparison: Comparison) -> None:
         if index:
             drafted = sum(len(it.drafted) for it in rounds)
             expected |= {
-                "Acceptance": f"{100 * (n - len(rounds)) / drafted:.0f}%",
+                "Acceptance": f"{100 * (n - len(rounds)) / drafted:.0f}% of {drafted:,} drafted",
             }
         assert dict(zip(shown[::2], shown[1::2], strict=True)) == expected
 
@@ -117,7 +117,8 @@ def check_verdict(page, comparison: Comparison) -> None:
     spread = numbers(page.locator("#verdict .range").inner_text())
     assert bool(spread) == bool(comparison.repeats)
     if spread:
-        assert spread[0] < over < spread[1] and spread[2] == runs
+        confidence, low, high, *count = spread
+        assert confidence == 95 and low < over < high and count == [runs]
     per_pass, cost, verify, draft, rest, prefill = terms(comparison)
     expected = [over, per_pass, cost, verify, draft, *[rest] * (rest >= 0.005)]
     expected += [prefill] * (f"{prefill:.2f}" != "1.00")

@@ -75,6 +75,8 @@ def test_what_is_opened_on_a_phone_is_no_longer_than_what_ran_there(visit):
     page.locator("#which > button").click()
     page.locator("#all-drafters tbody tr").nth(10).wait_for()
     assert page.evaluate(HEIGHT) <= 2000
+    of_one = page.locator(".stage.many :is(.next, .gaps, #explained > .sentences, #explained > .terms)")
+    assert of_one.count() == 4 and not any(it.is_visible() for it in of_one.all()), "many lanes are compared, not one"
 
 
 def test_a_phone_has_room_for_the_page_and_for_fingers(visit):

@@ -61,6 +61,19 @@ def test_a_suite_shows_each_lane_as_a_dot_the_fastest_on_top_with_its_categories
     assert isnan(faster.error_x.array[0]) == isnan(slower.error_x.array[0])
 
 
+def test_settings_that_all_lanes_share_are_said_once():
+    result = suite({2: 8.0})
+    figure = charts_suite.speedups(result)
+    assert list(figure.data[-1].y) == ["Prompt lookup"]
+    assert "2 ahead, 8 prompts, 95 % intervals" in figure.layout.title.text
+    other = replace(result.lanes[0], drafter="mtp")
+    rows = (*result.rows, *(replace(it, lane="mtp 2") for it in result.rows if it.lane != STANDARD))
+    both = replace(result, lanes=(*result.lanes, other), rows=rows, summaries=tuple(summarise(rows)))
+    shared, apart = charts_suite.speedups(both), charts_suite.speedups(suite({2: 8.0, 4: 5.0}))
+    assert {name for it in shared.data for name in it.y} == {"Prompt lookup", "MTP layer"}
+    assert shared.layout.height < apart.layout.height, "rows of one line"
+
+
 def test_lanes_that_gained_are_blue_however_many_and_no_other_is():
     figure = charts_suite.speedups(suite({**{k: 10.0 - k for k in range(1, 7)}, 7: 40.0}))
     colors = [dots.marker.color for dots in figure.data[1::2]]

@@ -66,7 +66,7 @@ def test_figures_carry_units_and_only_a_drafting_lane_has_those_of_drafts():
     m = metrics.measure(assisted(drafted_round([1, 2], accepted=1, own=3), drafted_round([4], accepted=1, own=5)))
     shown = {figure.label: (figure.value, figure.unit) for figure in facts.figures(m, drafting=True)}
     assert shown["First token"] == ("200", "ms")
-    assert shown["Acceptance"] == ("67", "%")
+    assert shown["Acceptance"] == ("67", "% of 3 drafted")
     assert shown["Tokens per check"] == ("2.00", "")
     assert shown["Passes saved"] == ("2", "of 4")
     assert "Acceptance" not in {figure.label for figure in facts.figures(m, drafting=False)}
@@ -215,7 +215,7 @@ def test_a_run_that_was_stopped_says_over_which_tokens_its_speedup_is():
 
 def test_the_range_of_one_run_by_turns_is_over_its_rounds():
     base, ours = (dataclasses.replace(it, schedule="by turns") for it in fakes.comparison(60).lanes)
-    assert re.fullmatch(r"[\d.]+ to [\d.]+, within one run", headline.runs(measured(base, ours)))
+    assert re.fullmatch(r"95 % interval [\d.]+ to [\d.]+, within one run", headline.runs(measured(base, ours)))
     assert headline.runs(measured(base, ours, (base, ours))).endswith(", 2 runs each")
 
 
