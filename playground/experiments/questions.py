@@ -21,8 +21,8 @@ BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 # SPEED-Bench's placeholder for a text that it may not distribute.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 FORMS = (
-    "A .jsonl file has a JSON object a line, with `prompt`, `turns` or `messages`; a .csv file has a column `prompt`; a "
-    ".txt file has a prompt a line. All forms are in docs/experiments.md."
+    "A .jsonl file has a JSON object a line, with `prompt`, `turns` or `messages`; a .csv file has a column `prompt`; "
+    "a .txt file has a prompt a line. All forms are in docs/experiments.md."
 )
 OnError = Literal["stop", "skip"]
 T = TypeVar("T")

@@ -56,8 +56,8 @@ def meaning(measured: Measured) -> str:
 
 
 def runs(found: Measured) -> str:
-    """Return the interval of the speed-up and its number of runs, such as "95 % interval 1.71 to 1.94, 4 runs each". One
-    run of lanes that took turns has an interval too, since each of its rounds was compared."""
+    """Return the interval of the speed-up and its number of runs, such as "95 % interval 1.71 to 1.94, 4 runs each".
+    One run of lanes that took turns has an interval too, since each of its rounds was compared."""
     if found.interval is None:
         return "one run each"
     interval = f"95 % interval {span(*found.interval)}"

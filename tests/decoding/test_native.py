@@ -20,12 +20,14 @@ from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Measured
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerBlock, EagerLayer, EagerRunner
+from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.native import CHUNK, NativeBlockRunner, NativeLayerRunner, NativeRunner
 from playground.decoding.text import Detokenizer
 from playground.models.cpu.native import drafter
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack
+from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.mtp import MtpLayer, one_layer
@@ -219,6 +221,14 @@ def test_a_model_that_the_engine_does_not_run_says_why():
 def test_the_highest_column_of_each_row_is_known(models):
     logits = runner_of(models["Q4_1"]).forward(range(9), keep=5)
     assert logits.__dict__["highest"] == logits.argmax(dim=-1).tolist()
+
+
+def test_the_memory_of_an_expected_prompt_is_there_before_its_pass(models, monkeypatch):
+    runners, loaded = Runners(), LoadedModel(models["Q4_1"], NumberTokenizer(), "big", "")
+    runners.expect(300, 8, 1)
+    runner = runners(loaded)
+    monkeypatch.setattr(torch, "zeros", None)
+    assert runner.forward(range(300), keep=1).shape == (1, 300), "a clock that runs meets no new memory"
 
 
 def network_of(kind: str, target):

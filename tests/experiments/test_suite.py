@@ -66,7 +66,7 @@ def test_the_examples_are_a_suite():
 def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "bad.jsonl").write_text(content)
     for source in (tmp_path / "bad.jsonl", tmp_path / "missing.jsonl"):
-        with pytest.raises(PlaygroundError, match="A .jsonl file has a JSON object a line"):
+        with pytest.raises(PlaygroundError, match=r"A \.jsonl file has a JSON object a line"):
             questions(str(source), None, GREEDY)
 
 

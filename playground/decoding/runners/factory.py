@@ -36,11 +36,13 @@ class Runners:
         compiled: whether models get static runners where possible.
         room: tokens of the longest sequence requested so far, for which static caches allocate memory at once.
         widest: tokens of the widest pass, which static runners capture at once.
+        prompt: tokens of the next prompt, for which native runners allocate memory before a clock runs.
     """
 
     compiled: bool = False
     room: int = 0
     widest: int = WIDTHS[-1]
+    prompt: int = 0
 
     def expect(self, prompt: int, new_tokens: int, drafted: int, *models: LoadedModel | LoadedDrafter) -> None:
         """Prepares for a request of `prompt` and `new_tokens` tokens, of which at most `drafted` are verified in a
@@ -48,6 +50,7 @@ class Runners:
         cache grows during the run."""
         self.room = max(self.room, prompt + min(new_tokens, NEW_TOKENS))
         self.widest = max(self.widest, drafted + 1)
+        self.prompt = prompt
         for static in (static for model in models for static in model.static.values()):
             if isinstance(static, StaticModel):
                 static.room = max(static.room, self.room)
@@ -56,8 +59,9 @@ class Runners:
         """Makes a runner with an empty cache. Its buffers and graphs are stored with the model, one set for each `use`:
         a model can be its own drafter."""
         if not self.compiled or why_eager(loaded.model):
-            native = loaded.native
-            return NativeRunner(loaded.model, native) if isinstance(native, NativeModel) else EagerRunner(loaded.model)
+            if isinstance(loaded.native, NativeModel):
+                return NativeRunner(loaded.model, loaded.native, self.prompt)
+            return EagerRunner(loaded.model)
         if use not in loaded.static:
             loaded.static[use] = StaticModel(loaded.model, graphs_for(loaded.model.device))
         return StaticRunner(loaded.static[use], self.room, self.widest if use == "target" else WIDTHS[-1])
@@ -71,7 +75,7 @@ class Runners:
 
     def clear(self, *models: LoadedModel | LoadedDrafter) -> None:
         """Drops what static runners keep with these models, and what is expected, since memory ran out."""
-        self.room, self.widest = 0, WIDTHS[-1]
+        self.room, self.widest, self.prompt = 0, WIDTHS[-1], 0
         for model in models:
             model.static.clear()
 

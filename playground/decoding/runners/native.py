@@ -83,19 +83,23 @@ class Scratch:
     def at(self, needed: int) -> int:
         """Returns the address of at least so many bytes."""
         if needed > len(self._memory):
-            self._memory = torch.empty(needed + needed // SHARE, dtype=torch.uint8)
+            self._memory = torch.zeros(needed + needed // SHARE, dtype=torch.uint8)
         return self._memory.data_ptr()
 
 
 class NativeRunner(Runner):
     """Runs a model that the engine knows; `Runner` documents the members."""
 
-    def __init__(self, model: PreTrainedModel, native: NativeModel) -> None:
+    def __init__(self, model: PreTrainedModel, native: NativeModel, prompt: int = 0) -> None:
+        """`prompt`: tokens of the first text, for which memory is written at once: the first use of a page of memory
+        takes longer than what a pass computes in it."""
         super().__init__(model)
         self._native = native
         self._cache = NativeCache(native)
         self._watched = array("i")
         self._scratch = Scratch()
+        self._cache.fit(prompt)
+        self._room_for(min(prompt, CHUNK), prompt)
 
     @property
     def cache_bytes(self) -> int:
@@ -153,12 +157,17 @@ class NativeRunner(Runner):
         """Runs one pass and moves the end of the sequence."""
         functions, model = self._native.engine.functions, self._native.struct
         threads, parents = Threads.number, array("i", tree or ())
-        scratch = self._scratch.at(functions.scratch(byref(model), len(ids), self.length + len(ids), threads))
+        scratch = self._room_for(len(ids), self.length + len(ids))
         counts = len(ids), len(parents), len(self._watched), self.length, keep
         results = logits.data_ptr(), _at(highest), hidden.data_ptr(), scratch
         work = Pass(_at(ids), _at(parents), _at(self._watched), *counts, *results)
         functions.run(byref(model), byref(self._cache.struct), byref(work), threads)
         self.length += len(ids)
+
+    def _room_for(self, tokens: int, entries: int) -> int:
+        """Returns the address of memory for a pass."""
+        functions, model = self._native.engine.functions, self._native.struct
+        return self._scratch.at(functions.scratch(byref(model), tokens, entries, Threads.number))
 
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
         self._cache.gather(length, path)
