@@ -21,7 +21,7 @@ from pathlib import Path
 from playground.backends.local import LocalBackend
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
 from playground.errors import PlaygroundError, check
-from playground.experiments.race import ROUNDS, SECONDS
+from playground.experiments.race import SECONDS
 from playground.lane import Lane, Request, lanes_of, standard_lane
 from playground.models.store import ModelStore
 from playground.trace import Round
@@ -107,11 +107,12 @@ def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request, number
     """
     logs: list[list[float]] = [[], []]
     with ExitStack() as closing:
-        runs = [[backend.run(lane, request).rounds for lane in lanes] for _ in range(2)]
+        started = [[backend.run(lane, request) for lane in lanes] for _ in range(2)]
+        runs, turn = [[run.rounds for run in way] for way in started], started[0][0].turn
         for rounds in chain(*runs):
             closing.callback(rounds.close)
             next(rounds)  # the prefill
-        order = _order([SECONDS, SECONDS])
+        order = _order([SECONDS, SECONDS], turn)
         for segment in range(request.max_new_tokens):
             turning, first = (number + segment) % 2, (number + segment) // 2 % 2
             taken = {i: _seconds(runs[i], order if i == turning else sorted(order)) for i in (first, 1 - first)}
@@ -120,16 +121,16 @@ def _pair(backend: LocalBackend, lanes: Sequence[Lane], request: Request, number
             for lane, (turns, alone) in enumerate(zip(taken[turning], taken[1 - turning], strict=True)):
                 if segment:  # the first has turns of one round, as what a round costs is not known yet
                     logs[lane] += [math.log(a / b) for a, b in zip(turns[1:], alone[1:], strict=True)]
-            order = _order([statistics.median(seconds) for seconds in taken[turning]])
+            order = _order([statistics.median(seconds) for seconds in taken[turning]], turn)
     return logs
 
 
-def _order(costs: Sequence[float]) -> list[int]:
-    """Returns the order in which lanes take turns whose rounds cost that much, as `Race` orders them."""
+def _order(costs: Sequence[float], turn: int) -> list[int]:
+    """Returns the order in which lanes take turns of so many rounds that cost that much, as `Race` orders them."""
     order: list[int] = []
     while min(order.count(lane) for lane in range(len(costs))) < LEAST:
         lane = min(range(len(costs)), key=lambda lane: order.count(lane) * costs[lane])
-        order += [lane] * min(ROUNDS, math.ceil(SECONDS / costs[lane]))
+        order += [lane] * min(turn, math.ceil(SECONDS / costs[lane]))
     return order
 
 

@@ -42,6 +42,10 @@ class LaneRun(Protocol):
     def totals(self) -> Totals | None:
         """The counts of `Trace.totals`; read after the run."""
 
+    @property
+    def turn(self) -> int:
+        """The most rounds of a turn, where lanes take turns."""
+
     def memory(self) -> Memory | None:
         """Returns the memory that the lane holds now; None if the backend does not report it."""
 

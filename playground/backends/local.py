@@ -53,6 +53,7 @@ from playground.results import Finding
 from playground.trace import Environment, Finish, Memory, Reused, Round
 
 WARM_UP_ROUNDS = 4
+NATIVE_TURN, TURN = 4, 8  # rounds of a turn; torch's first ones take longer after another lane's than the CPU engine's
 
 
 class LocalBackend:
@@ -313,6 +314,7 @@ class LocalRun:
         self.prompt_ids = tuple(prompt_ids)
         self.markers = markers(models.target.tokenizer)
         self._energy = EnergyMeter(self._target.device)
+        self.turn = NATIVE_TURN if runners.native(models.target) else TURN
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
 
     @property

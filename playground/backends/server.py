@@ -231,6 +231,7 @@ class ServerRun:
         self.finish: Finish = "stopped"
         self.reused: Reused | None = None
         self.totals: Totals | None = None
+        self.turn = 1  # no other lane waits for it
         self.amended: tuple[Round, ...] | None = None
         self.notes = [] if backend.own_prefill else [CACHED]
         if request.stops and not backend.takes_stops:

@@ -2,8 +2,8 @@
 
 The next turn is always that of the lane whose own clock is behind. Each clock stands still while the others decode, so
 all lanes advance together at their true relative speed, and whatever else the machine does meets them alike. The first
-round of a turn finds the processor's caches as another lane left them, and can take longer for it: so where rounds are
-fast, a turn has several (`python -m benchmarks turns`). A server's clock cannot be stopped.
+round of a turn finds the processor's caches as another lane left them, and can take longer for it: so a turn has
+several rounds, unless they are slow (`python -m benchmarks turns`). A server's clock cannot be stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from playground.experiments.events import Watch
 from playground.lane import Lane, Request
 from playground.trace import Round, Schedule, Trace
 
-ROUNDS, SECONDS = 4, 0.2  # a turn ends with so many rounds, or with the one that reaches so much time
+SECONDS = 0.4  # a turn ends with the round that reaches so much time, if not with the most rounds of its lane
 
 
 def _nothing(*_: object) -> None:
@@ -86,7 +86,7 @@ class Race:
             while running and not self.watch.stopped():
                 turn = min(running, key=lambda turn: turn.clock_s)
                 ends_s = turn.clock_s + SECONDS
-                for _ in range(ROUNDS):
+                for _ in range(turn.run.turn):
                     if turn.clock_s >= ends_s or self.watch.stopped():
                         break
                     try:

@@ -166,7 +166,7 @@ class Disturbed:
         pass
 
     def run(self, lane, request):
-        return SimpleNamespace(rounds=self.rounds(lane, request.max_new_tokens))
+        return SimpleNamespace(rounds=self.rounds(lane, request.max_new_tokens), turn=4)
 
     def rounds(self, lane, tokens):
         for i in range(tokens):

@@ -13,13 +13,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground import metrics
 from playground.backends import local
-from playground.backends.local import LocalBackend
+from playground.backends.local import TURN, LocalBackend
 from playground.decoding.runners import factory
 from playground.decoding.runners.graphs import Graphs
 from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone, Watch
-from playground.experiments.race import ROUNDS
 from playground.experiments.work import Compare
 from playground.export import load, to_json
 from playground.lane import LOCAL, STANDARD, Lane, Request, assisted_lane, standard_lane
@@ -84,7 +83,7 @@ def test_both_lanes_run_by_turns_and_agree(store, drafter):
             clocks[event.index] = event.round.end_s + event.round.commit_s
         if isinstance(following, RoundDone) and len({it.index for it in told[told.index(following) :][:-1]}) == 2:
             ahead = ahead + 1 if clocks[following.index] > min(clocks) else 0
-            assert ahead < ROUNDS and (ahead == 0 or following.index == event.index)
+            assert ahead < TURN and (ahead == 0 or following.index == event.index)
     assert sorted(event.index for event in told if isinstance(event, LaneFinished)) == [0, 1]
     assert {lane.schedule for lane in comparison.lanes} == {"by turns"}
     assert metrics.first_difference(*comparison.lanes) is None
@@ -170,7 +169,7 @@ def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
     comparison = compare(store, against_standard(lane), request, watch)
     assert [lane.finish for lane in comparison.lanes] == ["stopped", "stopped"]
     standard, assisted = (len(lane.rounds) for lane in comparison.lanes)
-    assert standard <= ROUNDS and assisted == 1
+    assert standard <= TURN and assisted == 1
     found = metrics.measured(comparison, lane.name)
     assert found.speedup == metrics.speedup(*comparison.lanes) and found.interval is None
 

@@ -122,7 +122,7 @@ class Run:
     says "noisy" has passes of unlike lengths."""
 
     amended = None
-    markers, totals = (), None
+    markers, totals, turn = (), None, 4
 
     def __init__(self, lane: Lane, request: Request) -> None:
         prompt = request.prompt

@@ -89,7 +89,9 @@ def _lay_out(models: Models) -> dict[str, Component]:
         )  # fmt: skip
         with gr.Column(elem_id="source"):
             made["prompt"] = gr.Textbox("", label="Prompt", lines=2, max_lines=6, visible=False)
-            made["suite"] = gr.Dropdown(controls.suite_choices(), value="examples", label="Examples")
+            made["suite"] = gr.Dropdown(
+                controls.suite_choices(), value="examples", label="Examples", info="every drafter answers all of them"
+            )
             made["log"] = gr.File(
                 label="Conversations: .json or .jsonl", file_types=[".json", ".jsonl"], visible=False, height=132
             )
