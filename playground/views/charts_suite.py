@@ -29,8 +29,8 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     ranking = rank(result.rows) if result.rows else []
     lanes = [it for it in reversed(ranking) if it.lane != STANDARD]
     names = names_of(result.lanes)
-    told = {it.lane: _told(names.get(it.lane, it.lane), result.of(it.lane).prompts) for it in lanes}
-    settings_of_all = {settings for _, settings in told.values()}
+    parts = {it.lane: _split(names.get(it.lane, it.lane), result.of(it.lane).prompts) for it in lanes}
+    settings_of_all = {settings for _, settings in parts.values()}
     same = len(settings_of_all) == 1
     notes = [*map(escape, settings_of_all)] * same + ["95 % intervals; small dots: categories"]
     figure = charts.blank(title, ", ".join(notes), "speed-up, log scale", "")
@@ -38,7 +38,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
         return charts.empty(figure, "No prompt was run.")
     for lane in lanes:
         color = ASSISTED if lane.gains else charts.STANDARD
-        drafter, settings = told[lane.lane]
+        drafter, settings = parts[lane.lane]
         name = _broken(drafter, NAME) + ("" if same else f"<br>{escape(settings)}")
         of_categories = [it for it in result.summaries if it.lane == lane.lane and it.category != ALL]
         figure.add_scatter(
@@ -63,7 +63,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     return figure.update_xaxes(**axis).update_yaxes(showgrid=False)
 
 
-def _told(name: str, prompts: int) -> tuple[str, str]:
+def _split(name: str, prompts: int) -> tuple[str, str]:
     """Return a lane's drafter, and its settings with the number of prompts."""
     drafter, _, settings = name.partition(" (")
     return drafter, (settings[:-1] + ", " if settings else "") + count(prompts, "prompt")

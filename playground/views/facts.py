@@ -51,8 +51,9 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     ]
     if drafting:
         rate = percent(m.acceptance_rate).removesuffix("%")
+        of = f"% of {_count(m.drafted)} drafted" if m.drafted else ""
         line += [
-            Figure("Acceptance", rate, f"% of {_count(m.drafted)} drafted", "accepted ÷ drafted tokens, whole run"),
+            Figure("Acceptance", rate, of, "accepted ÷ drafted tokens, whole run"),
             Figure(
                 "Tokens per check",
                 number(m.mean_accepted_length, 2),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 
+from playground.backends.local import NATIVE_TURN, TURN, LocalRun
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.lookup import NgramDrafter
@@ -23,6 +24,7 @@ from playground.decoding.runners.eager import EagerBlock, EagerLayer, EagerRunne
 from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.native import CHUNK, NativeBlockRunner, NativeLayerRunner, NativeRunner
 from playground.decoding.text import Detokenizer
+from playground.lane import Lane, Request
 from playground.models.cpu.native import drafter
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
@@ -31,6 +33,7 @@ from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.mtp import MtpLayer, one_layer
+from playground.models.store import LoadedPair
 from tests.decoding.fakes import GREEDY, NumberTokenizer
 from tests.decoding.real import ids_of
 from tests.engine import FAMILIES, WIDE, small, stored
@@ -229,6 +232,15 @@ def test_the_memory_of_an_expected_prompt_is_there_before_its_pass(models, monke
     runner = runners(loaded)
     monkeypatch.setattr(torch, "zeros", None)
     assert runner.forward(range(300), keep=1).shape == (1, 300), "a clock that runs meets no new memory"
+
+
+def test_turns_are_shorter_where_the_engine_decodes(models, tiny_tokenizer):
+    lane, request = Lane("Standard", "big", "none"), Request("1 2 3")
+    of_torch, of_engine = (
+        LocalRun(LoadedPair(None, LoadedModel(model, tiny_tokenizer, "big", "")), lane, request, Runners()).turn
+        for model in (small("qwen3"), models["Q4_1"])
+    )
+    assert (of_torch, of_engine) == (TURN, NATIVE_TURN) and NATIVE_TURN < TURN
 
 
 def network_of(kind: str, target):

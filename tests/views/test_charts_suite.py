@@ -69,9 +69,9 @@ def test_settings_that_all_lanes_share_are_said_once():
     other = replace(result.lanes[0], drafter="mtp")
     rows = (*result.rows, *(replace(it, lane="mtp 2") for it in result.rows if it.lane != STANDARD))
     both = replace(result, lanes=(*result.lanes, other), rows=rows, summaries=tuple(summarise(rows)))
-    shared, apart = charts_suite.speedups(both), charts_suite.speedups(suite({2: 8.0, 4: 5.0}))
+    shared, unlike = charts_suite.speedups(both), charts_suite.speedups(suite({2: 8.0, 4: 5.0}))
     assert {name for it in shared.data for name in it.y} == {"Prompt lookup", "MTP layer"}
-    assert shared.layout.height < apart.layout.height, "rows of one line"
+    assert shared.layout.height < unlike.layout.height, "rows of one line"
 
 
 def test_lanes_that_gained_are_blue_however_many_and_no_other_is():

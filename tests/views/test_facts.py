@@ -75,6 +75,8 @@ def test_figures_carry_units_and_only_a_drafting_lane_has_those_of_drafts():
 def test_figures_of_nothing_are_dashes():
     values = [figure.value for figure in facts.figures(metrics.measure_rounds([]), drafting=True)]
     assert values == ["–", "–", "0", "0.00", "–", "–", "0"]
+    acceptance = next(it for it in facts.figures(metrics.measure_rounds([]), drafting=True) if it.label == "Acceptance")
+    assert acceptance.unit == "", "no share of nothing"
 
 
 def test_the_speedup_is_the_ratio_of_tokens_per_second():
