@@ -26,18 +26,24 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "baseline": comparison.baseline,
         "lanes": [trace_to_json(trace) for trace in comparison.lanes],
         "repeats": [[trace_to_json(trace) for trace in traces] for traces in comparison.repeats],
-        "differences": [_difference(comparison.standard, trace) for trace in comparison.others],
+        "differences": [_difference(metrics.measured(comparison, trace.lane.name)) for trace in comparison.others],
     }
 
 
-def _difference(baseline: Trace, other: Trace) -> dict[str, Any]:
-    found = metrics.first_difference(baseline, other)
+def _difference(found: metrics.Measured) -> dict[str, Any]:
+    """Return a lane against the baseline: `speedup`, `interval` and `outcome` as page and terminal show them, and the
+    rest of the runs that they show, those of pass number `shown`."""
     return {
-        "baseline": baseline.lane.name,
-        "lane": other.lane.name,
-        "speedup": metrics.speedup(baseline, other),
-        "identical": found is None,
-        "first_difference": validation.plain(found) if found else None,
+        "baseline": found.base.lane.name,
+        "lane": found.ours.lane.name,
+        "speedup": found.speedup,
+        "interval": found.interval,
+        "outcome": found.outcome,
+        "runs": found.runs,
+        "shown": found.shown,
+        "whole_run_ratio": found.whole_run_ratio,
+        "identical": found.difference is None,
+        "first_difference": validation.plain(found.difference) if found.difference else None,
     }
 
 

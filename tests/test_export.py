@@ -98,7 +98,11 @@ def test_the_export_has_what_its_readers_rely_on():
         assert lane["text"] == "1 2 3 "
         names = {"ttft_s", "total_s", "tokens_per_s", "acceptance_rate", "mean_accepted_length", "target_passes"}
         assert lane["metrics"].keys() >= names
-    assert [d.keys() >= {"lane", "speedup", "identical", "first_difference"} for d in data["differences"]] == [True]
+    (difference,) = data["differences"]
+    found = metrics.measured(COMPARISON, difference["lane"])
+    assert (difference["speedup"], difference["outcome"]) == (found.speedup, found.outcome)
+    assert difference["whole_run_ratio"] == metrics.whole_run_ratio(*COMPARISON.lanes)
+    assert difference["identical"] and difference["first_difference"] is difference["interval"] is None
 
 
 def test_every_exported_figure_can_be_computed_again_from_the_exported_rounds():

@@ -80,7 +80,7 @@ def test_lanes_with_the_same_tokens_are_identical_however_they_came():
     standard = trace([plain_round(id_, start_s=i, verify_s=1.0) for i, id_ in enumerate([1, 2, 3, 4, 5, 6, 7, 8])])
     other = trace(ROUNDS, drafter="ngram")
     assert metrics.first_difference(standard, other) is None
-    assert metrics.speedup(standard, other) == pytest.approx((8 / 2.0) / (8 / 8.0))
+    assert metrics.whole_run_ratio(standard, other) == pytest.approx((8 / 2.0) / (8 / 8.0))
 
 
 def test_the_first_difference_names_place_tokens_and_the_baselines_margin():
@@ -120,9 +120,9 @@ def test_a_lane_that_was_stopped_compares_as_far_as_it_goes():
     assert [len(rounds) for rounds in metrics.compared_rounds(standard, assisted)] == [12, 1]
     assert [len(rounds) for rounds in metrics.compared_rounds(standard, stopped)] == [3, 1]
     took = [rounds[-1].end_s for rounds in metrics.compared_rounds(standard, stopped)]
-    assert metrics.speedup(standard, stopped) == pytest.approx(took[0] / took[1])
+    assert metrics.whole_run_ratio(standard, stopped) == pytest.approx(took[0] / took[1])
     unbegun = replace(stopped, rounds=())
-    assert metrics.speedup(standard, unbegun) is None
+    assert metrics.whole_run_ratio(standard, unbegun) is None
 
 
 def test_ranks_tell_whether_a_wider_draft_would_have_held_the_targets_choice():
@@ -138,7 +138,7 @@ def test_a_speedup_is_tokens_per_pass_over_the_cost_of_a_round_and_its_parts_add
     assert equation.tokens_per_pass == pytest.approx(8 / 4)
     assert equation.cost == pytest.approx((1.9 / 4) / 0.1), "its first pass took 0.1 s more than the others"
     assert equation.tokens_per_pass / equation.cost * equation.prefill == pytest.approx(equation.speedup)
-    assert equation.speedup == pytest.approx(metrics.speedup(standard, trace(ROUNDS)))
+    assert equation.speedup == pytest.approx(metrics.whole_run_ratio(standard, trace(ROUNDS)))
     assert equation.verify + equation.draft + equation.other == pytest.approx(equation.cost)
     untimed = replace(ROUNDS[0], draft_s=None)
     assert metrics.equation(standard, trace([untimed, *ROUNDS[1:]])).verify is None

@@ -190,9 +190,10 @@ def again(comparison: Comparison) -> list[Lane]:
 
 def passes_alone(others: int) -> list[list[int]]:
     """Returns the lanes of each further pass of lanes that run one after the other, by rank: 0 is the baseline, 1 the
-    fastest of the `others`. The baseline runs, and the fastest drafters where several compete."""
+    fastest of the `others`. The first pass runs the lanes in the other order, so that a drift of the machine cancels
+    out."""
     if others == 1:
-        return [[0]]
+        return [[1, 0]]
     ranks = [*range(min(others, FINALISTS), -1, -1)]
     return [ranks] if others >= FINALISTS else [ranks, ranks[::-1]]
 

@@ -13,7 +13,7 @@ from playground.metrics.comparison import (
     first_difference,
     near_tie,
     prefill_s,
-    speedup,
+    whole_run_ratio,
 )
 from playground.metrics.depth import AtDepth, DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import (
@@ -26,7 +26,6 @@ from playground.metrics.drafts import (
     calibration,
     first_of_chance,
     out_of_context,
-    positions,
     ranks,
     wilson,
 )
@@ -41,6 +40,7 @@ from playground.metrics.lane import (
     measure,
     measure_rounds,
     plain_pass_s,
+    positions,
     unsteadiness,
     unsteady,
 )

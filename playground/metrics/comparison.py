@@ -43,9 +43,10 @@ def near_tie(margin: float, dtype: str) -> bool:
     return margin <= NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
 
 
-def speedup(baseline: Trace, other: Trace) -> float | None:
-    """Return the ratio of tokens per second; None if a lane has no tokens, or their number is unknown. A stopped lane
-    is compared over as many tokens as both have, which needs the time of each token."""
+def whole_run_ratio(baseline: Trace, other: Trace) -> float | None:
+    """Return the ratio of tokens per second over two whole runs; None if one has no tokens, or their number is unknown.
+    A stopped lane is compared over as many tokens as both have, which needs the time of each token. The speed-up of a
+    comparison is `measured`'s, which compares the moments of lanes that took turns, and all their runs."""
     if (baseline.totals or other.totals) and "stopped" in (baseline.finish, other.finish):
         return None
     theirs, ours = (measure(trace).tokens_per_s for trace in compared(baseline, other))
@@ -72,13 +73,14 @@ class Equation:
     prefill: float
 
 
-def equation(baseline: Trace, other: Trace, measured: float | None = None) -> Equation | None:
+def equation(baseline: Trace, other: Trace, speedup: float | None = None, cost: float | None = None) -> Equation | None:
     """Return the terms of the speed-up; None if a lane has fewer than two rounds, because a single round includes the
     prefill, or if a server does not report its rounds.
 
     Args:
-        measured: the speed-up of lanes that took turns. Its cost of a round is in plain passes of the same moments,
-            instead of the mean of the whole run.
+        speedup: that of all runs; None for that of these two. What it has of noise goes to the cost, where it was
+            measured: the prefill is the same pass in lanes that took turns, and its factor follows from its time.
+        cost: the mean round of lanes that took turns in plain passes of the same moments, where it is known.
     """
     lanes = compared(baseline, other)
     base, rounds = (lane.rounds for lane in lanes)
@@ -87,16 +89,16 @@ def equation(baseline: Trace, other: Trace, measured: float | None = None) -> Eq
         return None
     if not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
         return None
-    prefilled_s = prefill_s(rounds)
-    plain_s = (theirs.total_s - prefill_s(base)) / len(base)
+    prefills = base_prefill_s, prefilled_s = prefill_s(base), prefill_s(rounds)
+    plain_s = (theirs.total_s - base_prefill_s) / len(base)
+    round_s = (ours.total_s - prefilled_s) / len(rounds)
     tokens_per_pass = (ours.tokens / len(rounds)) / (theirs.tokens / len(base))
-    cost = (ours.total_s - prefilled_s) / len(rounds) / plain_s
-    speedup = (ours.tokens / ours.total_s) / (theirs.tokens / theirs.total_s)
-    prefill = speedup * cost / tokens_per_pass
-    if measured is not None:
-        speedup, together = measured, tokens_per_pass * prefill / measured
-        plain_s *= cost / together
-        cost = together
+    speedup = speedup or (ours.tokens / ours.total_s) / (theirs.tokens / theirs.total_s)
+    if cost is None:
+        shared = [sum(prefills) / 2] * 2 if other.schedule == "by turns" and not rounds[0].drafted else prefills
+        prefill = (1 + shared[0] / (plain_s * len(base))) / (1 + shared[1] / (round_s * len(rounds)))
+        cost = tokens_per_pass * prefill / speedup
+    plain_s = round_s / cost
     verify: float | None = None
     draft: float | None = None
     rest: float | None = None
@@ -111,7 +113,7 @@ def equation(baseline: Trace, other: Trace, measured: float | None = None) -> Eq
         verify=verify,
         draft=draft,
         other=rest,
-        prefill=prefill,
+        prefill=speedup * cost / tokens_per_pass,
     )
 
 

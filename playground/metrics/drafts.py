@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
-from playground.metrics.lane import added
-from playground.trace import DraftToken, Round, Trace, once
+from playground.metrics.lane import added, positions
+from playground.trace import Round, Trace, once
 
 JUDGED = 20  # first draft tokens that are enough to suspect a drafter
 
@@ -77,15 +77,6 @@ def first_of_chance(trace: Trace) -> tuple[int, int] | None:
 def out_of_context(rounds: Sequence[Round]) -> bool:
     """Return True if nothing was ever drafted, because the text was too long for the drafter's context."""
     return any(round_.past_context is not None for round_ in rounds) and not any(round_.drafted for round_ in rounds)
-
-
-def positions(drafted: Sequence[DraftToken]) -> list[int]:
-    """Return the position of each token in its draft, or its depth in a tree. 1 is the first."""
-    found: list[int] = []
-    for i, token in enumerate(drafted):
-        parent = i - 1 if token.parent is None else token.parent
-        found.append(1 if parent < 0 else found[parent] + 1)
-    return found
 
 
 @dataclass(frozen=True)

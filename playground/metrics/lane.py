@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from playground.trace import Round, Totals, Trace, once
+from playground.trace import DraftToken, Round, Totals, Trace, once
 
 T = TypeVar("T")
 # Timing counts as noisy from this p90 ÷ p10 of passes of the same width on.
@@ -89,6 +89,7 @@ class Metrics:
             again after a rejection.
         passes_saved: tokens - target_passes; standard decoding needs one pass a token.
         drafted, accepted: draft tokens proposed and accepted.
+        depth: the most draft tokens that could have been accepted, summed: of a tree, its longest branch.
         acceptance_rate: accepted / drafted over the whole run. Tokens drafted after a rejection, and a tree's other
             branches, count as drafted. None if nothing was drafted.
         mean_accepted_length: tokens / verify_passes, the target's own token included, as in Spec-Bench.
@@ -106,6 +107,7 @@ class Metrics:
     passes_saved: int | None
     drafted: int | None
     accepted: int | None
+    depth: int | None
     acceptance_rate: float | None
     mean_accepted_length: float | None
     draft_s: float | None
@@ -140,6 +142,7 @@ def measure_rounds(rounds: Sequence[Round]) -> Metrics:
         passes_saved=tokens - passes,
         drafted=drafted,
         accepted=accepted,
+        depth=sum(max(positions(round_.drafted), default=0) for round_ in rounds),
         acceptance_rate=acceptance_rate(accepted, drafted),
         mean_accepted_length=mean_accepted_length(tokens, len(rounds)),
         draft_s=_sum(round_.draft_s for round_ in rounds),
@@ -149,6 +152,15 @@ def measure_rounds(rounds: Sequence[Round]) -> Metrics:
         mask_s=_sum(round_.mask_s for round_ in rounds),
         forced=sum(token.forced for round_ in rounds for token in round_.drafted),
     )
+
+
+def positions(drafted: Sequence[DraftToken]) -> list[int]:
+    """Return the position of each token in its draft, or its depth in a tree. 1 is the first."""
+    found: list[int] = []
+    for i, token in enumerate(drafted):
+        parent = i - 1 if token.parent is None else token.parent
+        found.append(1 if parent < 0 else found[parent] + 1)
+    return found
 
 
 def _counted(found: Metrics, totals: Totals) -> Metrics:
@@ -163,6 +175,7 @@ def _counted(found: Metrics, totals: Totals) -> Metrics:
         passes_saved=None if tokens is None or passes is None else tokens - passes,
         drafted=totals.drafted,
         accepted=totals.accepted,
+        depth=None,
         acceptance_rate=acceptance_rate(totals.accepted, totals.drafted),
         mean_accepted_length=mean_accepted_length(tokens, passes),
     )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal
 
-from playground.metrics.comparison import Equation, FirstDifference, equation, first_difference, speedup
+from playground.metrics.comparison import Equation, FirstDifference, equation, first_difference, whole_run_ratio
 from playground.metrics.lane import measure
-from playground.metrics.pooled import Paired, paired, quantile
-from playground.metrics.segments import Segment, by_segment
+from playground.metrics.paired import Paired, paired
+from playground.metrics.pooled import quantile
+from playground.metrics.segments import SEGMENTS, Segment, by_segment
 from playground.trace import Comparison, Trace, once
 
 WIDE = 1.25  # the ratio of an interval's ends from which on lanes that took turns run again
@@ -24,7 +25,6 @@ WORTH = 2  # the number of observed deviations that the prior counts as
 USUAL_PAIRED, WORTH_PAIRED = 0.02, 8  # the same for the speed-up of two lanes that took turns
 Interval = tuple[float, float]
 Outcome = Literal["faster", "slower", "unclear"]
-Pair = tuple[Trace, Trace, Paired]  # a run of a lane that took turns with another: the other's, its own, the speed-up
 Speeds = Mapping[str, Sequence[float]]  # tokens per second of each run, by lane
 
 
@@ -32,22 +32,32 @@ Speeds = Mapping[str, Sequence[float]]  # tokens per second of each run, by lane
 class Measured:
     """A lane against the baseline: the view from which the page, the terminal and the files are drawn.
 
-    `base`, `ours`: the run of each that is shown; all other figures are from these two. `speedup`: the ratio of their
-    tokens per second, where they took turns as `paired` measures it; None if one has no tokens. `interval`: that of the
-    speed-up, from all runs; None if nothing ran again, and lanes did not take turns. `runs`: of the lane; `baselines`:
-    of the baseline.
+    Attributes:
+        base, ours: the run of each that is shown, of one pass: that of the median speed-up.
+        shown: the number of that pass, 0 being the first.
+        speedup: the ratio of tokens per second, the geometric mean over the passes in which both ran; where they took
+            turns, each as `paired` measures it. None if a run has no tokens.
+        interval: that of the speed-up; None if nothing ran again, and lanes did not take turns.
+        runs: how many passes both lanes ran in.
+        cost: the geometric mean of the passes' `Paired.cost`; None where the lanes did not take turns.
     """
 
     base: Trace
     ours: Trace
+    shown: int
     speedup: float | None
     interval: Interval | None
     runs: int
-    baselines: int
+    cost: float | None = None
 
     @cached_property
     def equation(self) -> Equation | None:
-        return equation(self.base, self.ours, self.speedup if self.ours.schedule == "by turns" else None)
+        return equation(self.base, self.ours, self.speedup, self.cost)
+
+    @cached_property
+    def whole_run_ratio(self) -> float | None:
+        """The ratio of the whole times of the runs that are shown, whatever slowed either."""
+        return whole_run_ratio(self.base, self.ours)
 
     @cached_property
     def difference(self) -> FirstDifference | None:
@@ -80,52 +90,74 @@ def measured(comparison: Comparison, name: str) -> Measured:
 
 @once
 def _lanes(comparison: Comparison) -> dict[str, Measured]:
-    """Return each lane, the baseline too, against the baseline, by name."""
-    runs, speeds = _runs(comparison), _speeds(comparison)
-    first = comparison.baseline
-    taken = {name: _by_turns(pairs) for name, pairs in _pairs(comparison).items() if pairs}
-    if taken:
-        base = max(taken.values(), key=lambda it: it.speedup or 0.0).base
-    else:
-        base = runs[first][middle(speeds[first])]
-    lanes = dict[str, Measured]()
-    for name in runs:
-        if name in taken:
-            lanes[name] = taken[name]
-            continue
-        ours = base if name == first else runs[name][middle(speeds[name])]
-        over = speedup(base, ours)
-        known = over is not None and min(*speeds[first], *speeds[name]) > 0
-        spread = interval(speeds, name, first) if known else None
-        lanes[name] = Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
-    return lanes
+    """Return each lane against the baseline, by name; the baseline itself as it ran with the fastest of them."""
+    over = comparison.baseline
+    others = {trace.lane.name: _measured(_met(comparison, trace.lane.name, over)) for trace in comparison.others}
+    fastest = max(others.values(), key=lambda it: it.speedup or 0.0)
+    alone = Measured(fastest.base, fastest.base, fastest.shown, _ones(fastest.base), None, fastest.runs)
+    return {trace.lane.name: others.get(trace.lane.name, alone) for trace in comparison.lanes}
 
 
-def _by_turns(pairs: Sequence[Pair]) -> Measured:
-    """Return a lane that took turns with the baseline, in these runs."""
-    base, ours, it = pairs[middle([it.log for _, _, it in pairs])]
-    return Measured(base, ours, math.exp(it.log), paired_interval([it for _, _, it in pairs]), len(pairs), len(pairs))
+@dataclass(frozen=True)
+class _Met:
+    """Two lanes in the passes in which both ran.
+
+    Attributes:
+        passes: their numbers.
+        runs: those of the second lane and of the first.
+        paired: what `paired` gives for each; empty where they did not take turns, or a run is too short for it.
+        logs: of the ratios of tokens per second; None where a run has no tokens.
+        speeds: tokens per second of the runs of all lanes, for the noise.
+    """
+
+    passes: Sequence[int]
+    runs: Sequence[tuple[Trace, Trace]]
+    paired: Sequence[Paired]
+    logs: Sequence[float] | None
+    speeds: Speeds
+
+    def interval(self, comparisons: int = 1) -> Interval | None:
+        """Return the interval of the speed-up, whose middle is the mean of `logs`."""
+        if self.paired:
+            return paired_interval(self.paired, comparisons)
+        spread = noise_of(self.speeds) if self.logs else None
+        if self.logs is None or spread is None:
+            return None
+        deviation, freedom = spread
+        margin = quantile(freedom, comparisons) * deviation * math.sqrt(2 / len(self.logs))
+        middle_ = statistics.fmean(self.logs)
+        return math.exp(middle_ - margin), math.exp(middle_ + margin)
 
 
-@once
-def _pairs(comparison: Comparison) -> dict[str, list[Pair]]:
-    """Return what `_paired` gives for each lane and the baseline, by the lane's name."""
-    return {trace.lane.name: _paired(comparison, trace.lane.name, comparison.baseline) for trace in comparison.lanes}
-
-
-def _paired(comparison: Comparison, name: str, over: str) -> list[Pair]:
-    """Return the runs in which two lanes took turns, stopped ones only where there are no others; none where one run
-    is too short to compare moments."""
-    if name == over:
-        return []
-    pairs = []
-    for traces in (comparison.lanes, *comparison.repeats):
-        of = {trace.lane.name: trace for trace in traces if trace.schedule == "by turns"}
+def _met(comparison: Comparison, name: str, over: str) -> _Met:
+    """Return the passes in which both lanes ran; those with a stopped run only where there are no others."""
+    passes = {}
+    for number, traces in enumerate((comparison.lanes, *comparison.repeats)):
+        of = {trace.lane.name: trace for trace in traces}
         if name in of and over in of:
-            pairs.append((of[over], of[name], paired(of[over], of[name])))
-    whole = [pair for pair in pairs if "stopped" not in (pair[0].finish, pair[1].finish)] or pairs
-    known = [(base, ours, it) for base, ours, it in whole if it]
-    return known if len(known) == len(whole) else []
+            passes[number] = of[over], of[name]
+    passes = {i: runs for i, runs in passes.items() if "stopped" not in (it.finish for it in runs)} or passes
+    together = [paired(*runs) for runs in passes.values() if all(it.schedule == "by turns" for it in runs)]
+    known = [it for it in together if it]
+    if len(known) == len(passes):
+        return _Met([*passes], [*passes.values()], known, [it.log for it in known], {})
+    ratios = [whole_run_ratio(*runs) for runs in passes.values()]
+    logs = [math.log(it) for it in ratios if it]
+    return _Met([*passes], [*passes.values()], [], logs if len(logs) == len(ratios) else None, _speeds(comparison))
+
+
+def _measured(met: _Met) -> Measured:
+    if met.logs is None:
+        return Measured(*met.runs[0], met.passes[0], None, None, len(met.runs))
+    at = middle(met.logs)
+    speedup = math.exp(statistics.fmean(met.logs))
+    cost = math.exp(statistics.fmean(math.log(it.cost) for it in met.paired)) if met.paired else None
+    return Measured(*met.runs[at], met.passes[at], speedup, met.interval(), len(met.runs), cost)
+
+
+def _ones(trace: Trace) -> float | None:
+    """Return 1, the speed-up of a run over itself; None if it has no tokens."""
+    return whole_run_ratio(trace, trace)
 
 
 def paired_interval(runs: Sequence[Paired], comparisons: int = 1) -> Interval:
@@ -170,38 +202,37 @@ def middle(speeds: Sequence[float]) -> int:
     return max(order[(len(order) - 1) // 2], order[len(order) // 2])
 
 
-def interval(speeds: Speeds, ours: str, over: str, comparisons: int = 1) -> Interval | None:
-    """Return Student's interval of the ratio of two lanes' speeds; None if no lane ran twice.
+def noise_of(speeds: Speeds) -> tuple[float, int] | None:
+    """Return the standard deviation of the logarithm of a run's speed, and its degrees of freedom; None if no lane ran
+    twice.
 
-    All lanes share the noise of the machine: the deviations of all runs from the mean of their lane, as logarithms. A
-    few runs say little about it, so the usual noise of a quiet machine counts as `WORTH` deviations more.
+    All lanes share the noise of the machine: the deviations of all runs from the mean of their lane. A few runs say
+    little about it, so the usual noise of a quiet machine counts as `WORTH` deviations more.
 
     Args:
-        speeds: of all lanes that ran.
-        comparisons: see `quantile`.
+        speeds: tokens per second of all lanes that ran.
     """
-    logs = {name: [math.log(speed) for speed in runs] for name, runs in speeds.items() if min(runs) > 0}
-    freedom = sum(len(runs) - 1 for runs in logs.values())
+    logs = [[math.log(speed) for speed in runs] for runs in speeds.values() if min(runs) > 0]
+    freedom = sum(len(runs) - 1 for runs in logs)
     if not freedom:
         return None
-    squares = sum((value - statistics.fmean(runs)) ** 2 for runs in logs.values() for value in runs)
-    noise = math.sqrt((squares + WORTH * USUAL**2) / (freedom + WORTH))
-    middle_ = statistics.fmean(logs[ours]) - statistics.fmean(logs[over])
-    margin = quantile(freedom + WORTH, comparisons) * noise * math.sqrt(1 / len(logs[ours]) + 1 / len(logs[over]))
-    return math.exp(middle_ - margin), math.exp(middle_ + margin)
+    squares = sum((value - statistics.fmean(runs)) ** 2 for runs in logs for value in runs)
+    return math.sqrt((squares + WORTH * USUAL**2) / (freedom + WORTH)), freedom + WORTH
 
 
 def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[float, Interval | None]]:
-    """Return the ratio of the tokens per second in each segment that the shown runs of both lanes have, without the
-    prefill, and its interval where each run has the segment."""
-    of_runs = {lane: [_by_segment(run) for run in runs] for lane, runs in _runs(comparison).items()}
-    it = measured(comparison, name)
-    base, ours = _by_segment(it.base), _by_segment(it.ours)
+    """Return the ratio of the tokens per second in each segment that both lanes have, without the prefill: the
+    geometric mean over the passes in which both ran, and its interval."""
+    met = _met(comparison, name, comparison.baseline)
+    passes = [(_by_segment(base), _by_segment(ours)) for base, ours in met.runs]
     found: dict[Segment, tuple[float, Interval | None]] = {}
-    for segment in (it for it in ours if it in base):
-        speeds = {lane: [run[segment] for run in runs if segment in run] for lane, runs in of_runs.items()}
-        speeds = {lane: each for lane, each in speeds.items() if each}
-        found[segment] = ours[segment] / base[segment], interval(speeds, name, comparison.baseline)
+    for segment in SEGMENTS:
+        both = [(base[segment], ours[segment]) for base, ours in passes if segment in base and segment in ours]
+        if both:
+            speeds = dict(zip(("base", "ours"), zip(*both, strict=True), strict=True))
+            logs = [math.log(ours / base) for base, ours in both]
+            of = _Met(met.passes, met.runs, (), logs, speeds)
+            found[segment] = math.exp(statistics.fmean(logs)), of.interval()
     return found
 
 
@@ -220,43 +251,24 @@ def noise(comparison: Comparison) -> float | None:
 
 @once
 def leader(comparison: Comparison) -> str | None:
-    """Return the name of the lane that is clearly the fastest; None where there is none, or where it is the
-    baseline."""
+    """Return the name of the lane that is clearly the fastest; None where there is none, or where it is the baseline.
+
+    Each of the lanes might have looked the fastest, so the intervals of its ratios to all others are above 1 for all
+    pairs of lanes together. Of lanes that ran alone it must have run twice: a first run may have been chosen for its
+    luck; one run by turns is enough, since the same moments are compared.
+    """
     lanes = [trace for trace in comparison.lanes if trace.lane.name == comparison.baseline or _competes(trace)]
     if any(trace.finish == "stopped" for trace in lanes):
         return None
-    names = [trace.lane.name for trace in lanes]
-    by_turns = all(_pairs(comparison)[name] for name in names if name != comparison.baseline)
-    found = _first_by_turns(comparison, names) if by_turns else clearly_fastest(_speeds(comparison), names)
-    return None if found == comparison.baseline else found
-
-
-def _first_by_turns(comparison: Comparison, lanes: Sequence[str]) -> str | None:
-    """Return like `clearly_fastest` the lane that is clearly the fastest of lanes that took turns; one run of each is
-    enough, since the same moments are compared."""
-    first = max(lanes, key=lambda name: _lanes(comparison)[name].speedup or 0.0)
-    over = [_paired(comparison, first, name) for name in lanes if name != first]
-    comparisons = math.comb(len(lanes), 2)
-    clear = (pairs and paired_interval([it for _, _, it in pairs], comparisons)[0] > 1 for pairs in over)
-    return first if all(clear) else None
-
-
-def clearly_fastest(speeds: Speeds, lanes: Sequence[str]) -> str | None:
-    """Return the lane whose shown run is the fastest, if the intervals of its ratios to all others are above 1.
-
-    Each of the lanes might have looked the fastest, so the intervals hold for all pairs together. It must have run
-    twice: a first run may have been chosen for its luck.
-
-    Args:
-        speeds: see `interval`.
-        lanes: those that compete.
-    """
-    of = {name: speeds[name][middle(speeds[name])] for name in lanes if min(speeds[name]) > 0}
-    if len(of) < 2:
+    speedups = {trace.lane.name: _lanes(comparison)[trace.lane.name].speedup or 0.0 for trace in lanes}
+    first = max(speedups, key=speedups.__getitem__)
+    if first == comparison.baseline:
         return None
-    first = max(of, key=of.__getitem__)
-    over = [interval(speeds, first, name, math.comb(len(of), 2)) for name in of if name != first]
-    return first if len(speeds[first]) > 1 and all(it and it[0] > 1 for it in over) else None
+    rivals = [_met(comparison, first, name) for name, speedup in speedups.items() if name != first and speedup]
+    if _lanes(comparison)[first].runs == 1 and not all(met.paired for met in rivals):
+        return None
+    intervals = (met.interval(math.comb(len(rivals) + 1, 2)) for met in rivals)
+    return first if all(it and it[0] > 1 for it in intervals) else None
 
 
 def _competes(trace: Trace) -> bool:
@@ -264,22 +276,14 @@ def _competes(trace: Trace) -> bool:
 
 
 @once
-def _runs(comparison: Comparison) -> dict[str, list[Trace]]:
-    """Return the runs of each lane in order; stopped ones only where there are no others."""
-    found: dict[str, list[Trace]] = {trace.lane.name: [] for trace in comparison.lanes}
-    for trace in _traces(comparison):
-        found[trace.lane.name].append(trace)
-    return {name: [run for run in runs if run.finish != "stopped"] or runs for name, runs in found.items()}
-
-
-def _traces(comparison: Comparison) -> Iterator[Trace]:
-    return (trace for traces in (comparison.lanes, *comparison.repeats) for trace in traces)
-
-
-@once
 def _speeds(comparison: Comparison) -> dict[str, list[float]]:
-    """Return tokens per second of each run; 0 for a run without tokens, or whose number of tokens is unknown."""
-    return {name: [measure(run).tokens_per_s or 0.0 for run in runs] for name, runs in _runs(comparison).items()}
+    """Return tokens per second of each run of each lane, stopped ones only where there are no others; 0 for a run
+    without tokens, or whose number of tokens is unknown."""
+    found: dict[str, list[Trace]] = {trace.lane.name: [] for trace in comparison.lanes}
+    for trace in chain(comparison.lanes, *comparison.repeats):
+        found[trace.lane.name].append(trace)
+    whole = {name: [run for run in runs if run.finish != "stopped"] or runs for name, runs in found.items()}
+    return {name: [measure(run).tokens_per_s or 0.0 for run in runs] for name, runs in whole.items()}
 
 
 def _by_segment(trace: Trace) -> dict[Segment, float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.format import UNKNOWN, count, megabytes, number, percent
+from playground.format import UNKNOWN, count, megabytes, number
 from playground.metrics import Measured
 from playground.trace import Comparison
-from playground.views import engines, headline
+from playground.views import engines, facts, headline
 from playground.views.table import Table
 
 HEAD = ("Drafter", "Speed-up", "Tokens per check", "Acceptance", "Cost of a check", "Runs in", "Memory", "Output")
@@ -85,7 +85,7 @@ def _row(measured: Measured, *, best: bool) -> Row:
         lane=other.lane.name,
         speedup=headline.speedup(measured),
         tokens_per_pass=number(equation.tokens_per_pass if equation else None),
-        acceptance=percent(metrics.measure(other).acceptance_rate),
+        acceptance=facts.acceptance(metrics.measure(other)).rate,
         cost=number(equation.cost if equation else None),
         runs_in=engines.runs_in(other.lane),
         memory=megabytes(other.memory.total if other.memory else None),

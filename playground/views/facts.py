@@ -40,6 +40,11 @@ class Figure:
             return UNKNOWN
         return f"{self.value}{'' if self.unit.startswith('%') else ' '}{self.unit}".strip()
 
+    @property
+    def rate(self) -> str:
+        """The value of a percentage, without what it is of."""
+        return self.value if self.value == UNKNOWN else f"{self.value}%"
+
 
 def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     """Return the line of figures above a lane; those about drafts only if the lane drafts."""
@@ -50,10 +55,8 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
         Figure("Total", number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
     ]
     if drafting:
-        rate = percent(m.acceptance_rate).removesuffix("%")
-        of = f"% of {_count(m.drafted)} drafted" if m.drafted else ""
         line += [
-            Figure("Acceptance", rate, of, "accepted ÷ drafted tokens, whole run"),
+            acceptance(m),
             Figure(
                 "Tokens per check",
                 number(m.mean_accepted_length, 2),
@@ -76,6 +79,19 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
             forced = "drafted tokens that the grammar forced, which cost nothing to draft"
             line.append(Figure("Forced", f"{m.forced:,}", f"of {_count(m.drafted)}", forced))
     return line
+
+
+def acceptance(m: Metrics) -> Figure:
+    """Return the acceptance rate: of a chain's tokens; of trees what was kept of the longest branches, since a round
+    keeps one branch and rejects all others."""
+    if m.depth and m.drafted and m.accepted is not None and m.depth < m.drafted:
+        nodes = f"of all {m.drafted:,} nodes {percent(m.acceptance_rate)}"
+        kept = percent(m.accepted / m.depth).removesuffix("%")
+        meaning = f"accepted tokens ÷ the tokens of each tree's longest branch, whole run; {nodes}"
+        return Figure("Acceptance", kept, f"% of {m.depth:,} tree levels", meaning)
+    of = f"% of {_count(m.drafted)} drafted" if m.drafted else ""
+    rate = percent(m.acceptance_rate).removesuffix("%")
+    return Figure("Acceptance", rate, of, "accepted ÷ drafted tokens, whole run")
 
 
 def how(lane: Lane) -> str:
@@ -152,22 +168,8 @@ def passes(found: Measured) -> str:
 
 
 def sentences(found: Measured) -> list[str]:
-    """Say whether a lane wrote what the baseline wrote, in how many passes, and whether the whole runs give another
-    speed-up than the moments in which both decoded."""
-    return [*filter(None, (sameness(found), passes(found), whole_runs(found)))]
-
-
-def whole_runs(found: Measured) -> str:
-    """Say so where the lanes took turns and the ratio of their whole times is another than the speed-up; "" else."""
-    whole = metrics.speedup(found.base, found.ours)
-    if found.ours.schedule == "alone" or not whole or not found.speedup:
-        return ""
-    if 1 / metrics.FLOOR < whole / found.speedup < metrics.FLOOR:
-        return ""
-    return (
-        f"Over the whole runs it is {ratio(whole)}: other programs slowed one lane more. The figure above compares "
-        "both at the same moments."
-    )
+    """Say whether a lane wrote what the baseline wrote, and in how many passes."""
+    return [*filter(None, (sameness(found), passes(found)))]
 
 
 def notes(baseline: Trace, other: Trace) -> list[str]:

@@ -150,7 +150,7 @@ def _of_traces(comparison: Comparison) -> list[Drafts]:
     for trace in comparison.others:
         at, drafted = metrics.acceptance_by_position(trace.rounds), sum(len(it.drafted) for it in trace.rounds)
         shapes = trace.environment.shapes
-        how = metrics.speedup(comparison.standard, trace)
+        how = metrics.measured(comparison, trace.lane.name).speedup
         found += _drafts(
             trace.lane.name, trace.lane, at, len(trace.rounds) - 1, drafted, shapes, shapes.get("drafter"), how
         )

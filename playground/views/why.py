@@ -89,7 +89,7 @@ def paragraph(measured: Measured) -> str:
     sentences += [_cost(found), _whole(it)]
     if largest := _largest(found):
         sentences.append(f"What costs most is {largest}.")
-    if measured.interval and max(measured.runs, measured.baselines) > 1:
+    if measured.interval and measured.runs > 1:
         sentences.append(
             "These are the figures of one run of each lane, the one in the middle by speed. The speed-up by all runs: "
             f"{headline.runs(measured)}."

@@ -81,7 +81,7 @@ def test_what_is_unknown_is_a_dash_wherever_it_is_shown(monkeypatch):
     shown = {figure.label: figure.shown for figure in facts.figures(metrics.measure(base), drafting=True)}
     assert (shown["Tokens"], shown["Speed"], shown["Acceptance"]) == ("9", "9.0 tok/s", "–")
     assert (shown["Tokens per check"], shown["Passes saved"]) == ("–", "–")
-    assert metrics.speedup(base, other) == 1.0 and metrics.first_difference(base, other) is None
+    assert metrics.whole_run_ratio(base, other) == 1.0 and metrics.first_difference(base, other) is None
     assert metrics.equation(base, other) is None
     assert facts.sentences(*metrics.ranked(comparison)) == ["Identical output."]
     assert not charts.race(comparison).data, "when each token came is not known"
@@ -97,7 +97,7 @@ def test_a_suite_takes_counts_and_refuses_where_tokens_are_unknown(monkeypatch):
     uncounted = traced(stand_in.plain(id="x"), monkeypatch)
     assert metrics.measure(uncounted).tokens is metrics.measure(uncounted).tokens_per_s is None
     assert metrics.measure(uncounted).ttft_s == 0.25 and uncounted.text == "".join(TEXTS)
-    assert metrics.speedup(base, uncounted) is None
+    assert metrics.whole_run_ratio(base, uncounted) is None
     with pytest.raises(PlaygroundError, match="how many"):
         suite.row(0, 1, "", uncounted.lane.name, [uncounted], [base])
 

@@ -64,7 +64,7 @@ def test_the_steps_of_an_attribution_are_the_terms_of_the_headline(idle):
     baseline, other = standard(), assisted(0.7, 3, idle=idle)
     found, shown = attribute(baseline, other), metrics.equation(baseline, other)
     steps = dict(found.steps)
-    assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.speedup(baseline, other))
+    assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.whole_run_ratio(baseline, other))
     assert steps["tokens per check"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
     assert steps["rest"] == pytest.approx(shown.tokens_per_pass / shown.cost)
     assert found.idle == pytest.approx(1 / 3 if idle else 0, abs=0.01)

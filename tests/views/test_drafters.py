@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import zip_longest
 
 import numpy as np
 import pytest
 
 from playground import metrics
 from playground.experiments.compare import passes_alone
-from playground.metrics.measured import clearly_fastest
+from playground.lane import Lane
 from playground.trace import Comparison, Memory
 from playground.views import comparison as view  # noqa: F401  # registers its lines
 from playground.views import drafters, table
@@ -70,44 +71,82 @@ def test_other_text_and_memory():
     assert row.output.endswith("token 2") and row.memory == "4 MB"
 
 
-def test_of_several_runs_of_a_lane_the_median_one_is_shown_and_all_make_the_interval():
-    slower, slowest = (
-        dataclasses.replace(PLAIN, rounds=tuple(plain_round(i, start_s=s * i, verify_s=s) for i in range(4)))
-        for s in (0.2, 0.3)
+def again(run, seconds: float):
+    """The run with rounds of so many seconds."""
+    return dataclasses.replace(
+        run,
+        rounds=tuple(
+            dataclasses.replace(it, start_s=seconds * i, draft_s=0.0, verify_s=seconds, end_s=seconds * (i + 1))
+            for i, it in enumerate(run.rounds)
+        ),
     )
-    comparison = Comparison((PLAIN, SLOW, FAST), repeats=((slowest, FAST), (slower,)))
-    assert metrics.shown(comparison) == Comparison((slower, SLOW, FAST))
+
+
+def test_of_several_passes_the_median_one_is_shown_and_all_make_speed_up_and_interval():
+    passes = [(again(PLAIN, 0.1 * s), again(FAST, 0.1)) for s in (1, 3, 2)]
+    comparison = Comparison(passes[0], repeats=tuple(passes[1:]))
+    assert metrics.shown(comparison) == Comparison(passes[2])
     found = metrics.measured(comparison, "Fast")
-    assert (found.base, found.ours, found.runs, found.baselines) == (slower, FAST, 2, 3)
-    assert found.speedup == metrics.speedup(slower, FAST)
+    assert (found.base, found.ours, found.shown, found.runs) == (*passes[2], 2, 3)
+    assert found.speedup == pytest.approx((2 * 6 * 4) ** (1 / 3)), "the geometric mean"
     low, high = found.interval
-    assert low < found.speedup < high
-    twice = metrics.measured(Comparison((PLAIN, FAST), repeats=((slower,),)), "Fast")
-    assert twice.base is slower, "of two the later, whichever is the slower"
-    assert metrics.measured(Comparison((slower, FAST), repeats=((PLAIN,),)), "Fast").base is PLAIN
+    assert low * high == pytest.approx(found.speedup**2), "the middle of the interval is the speed-up"
+    assert found.equation.speedup == found.speedup and found.whole_run_ratio == pytest.approx(4)
+
+
+@pytest.mark.parametrize("schedule", ["alone", "by turns"])
+def test_a_lane_is_compared_with_the_baseline_of_the_passes_in_which_it_ran(schedule):
+    """The machine is three times as fast in the second pass, which the lane does not run in. A lane of few rounds by
+    turns has no moments to compare, and is no exception."""
+    turned = lambda *traces: tuple(dataclasses.replace(it, schedule=schedule) for it in traces)  # noqa: E731
+    plain = trace([plain_round(i, start_s=0.1 * i) for i in range(40)])
+    short = trace(
+        [drafted_round([*range(13 * i, 13 * i + 12)], accepted=12, own=12) for i in range(3)], "suffix", "Few"
+    )
+    long = trace([plain_round(i) for i in range(40)], "mtp", "Long")
+    first = turned(again(plain, 0.3), again(short, 1.3), again(long, 0.2))
+    second = turned(again(plain, 0.1), again(long, 0.2 / 3))
+    comparison = Comparison(first, repeats=(second,))
+    few = metrics.measured(comparison, "Few")
+    assert few.speedup == pytest.approx(12.0 / 3.9 * 39 / 40) and few.base is first[0]
+    assert metrics.measured(comparison, "Long").speedup == pytest.approx(1.5, rel=0.015)
 
 
 @pytest.mark.parametrize("noise", [0.06, 0.12])
-@pytest.mark.parametrize("drafters", range(2, 13))
+@pytest.mark.parametrize("drafters", [2, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 6, 12))])
 def test_of_drafters_that_are_alike_one_is_seldom_called_the_best(drafters, noise):
     """Runs as `experiments.compare.passes_alone` repeats them: the fastest of the first pass run again. All drafters
-    are twice as fast as the baseline, which `clearly_fastest` has to be told from them."""
+    are twice as fast as the baseline, which they have to be told from."""
     rng = np.random.default_rng(drafters)
-    names, draws = [f"drafter {i}" for i in range(drafters)], 1500
+    lanes, draws = [PLAIN, *(dataclasses.replace(FAST, lane=named(i)) for i in range(drafters))], 300
+    run = lambda lane: again(lane, 0.1 * rng.lognormal(0, noise))  # noqa: E731
     crowned = 0
     for _ in range(draws):
-        run = lambda name: (1 if name == "Standard" else 2) * rng.lognormal(0, noise)  # noqa: E731
-        speeds = {name: [run(name)] for name in ("Standard", *names)}
-        ranking = ["Standard", *sorted(names, key=lambda name: -speeds[name][0])]
-        for ranks in passes_alone(drafters):
-            for rank in ranks:
-                speeds[ranking[rank]].append(run(ranking[rank]))
-        crowned += clearly_fastest(speeds, [*speeds]) is not None
+        first = [run(lane) for lane in lanes]
+        ranking = [0, *sorted(range(1, len(lanes)), key=lambda i: first[i].rounds[-1].end_s)]
+        repeats = [
+            tuple(run(lanes[i]) for i in sorted(ranking[rank] for rank in ranks)) for ranks in passes_alone(drafters)
+        ]
+        crowned += metrics.leader(Comparison(tuple(first), repeats=tuple(repeats))) is not None
     assert crowned <= 0.05 * draws
 
 
+def named(number: int) -> Lane:
+    return dataclasses.replace(FAST.lane, name=f"drafter {number}")
+
+
 def test_a_lead_beyond_the_noise_is_told_whether_one_drafter_ran_or_many():
+    def led(**speeds: list[float]) -> str | None:
+        passes = zip_longest(*([again(lane_of(name), 1 / it) for it in runs] for name, runs in speeds.items()))
+        first, *repeats = (tuple(filter(None, each)) for each in passes)
+        return metrics.leader(Comparison(first, repeats=tuple(repeats)))
+
+    def lane_of(name: str):
+        return (
+            PLAIN if name == "Standard" else dataclasses.replace(PLAIN, lane=dataclasses.replace(FAST.lane, name=name))
+        )
+
     quiet = {"Standard": [100, 102], "a": [150, 151], "b": [120, 121], "c": [119]}
-    assert clearly_fastest(quiet, [*quiet]) == "a"
-    assert clearly_fastest({**quiet, "a": [150]}, [*quiet]) is None, "it ran once, and may have been lucky"
-    assert clearly_fastest({**quiet, "b": [140, 170]}, [*quiet]) is None
+    assert led(**quiet) == "a"
+    assert led(**{**quiet, "a": [150]}) is None, "it ran once, and may have been lucky"
+    assert led(**{**quiet, "b": [140, 170]}) is None

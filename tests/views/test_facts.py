@@ -13,7 +13,7 @@ from playground.lane import adapted
 from playground.trace import Comparison, PassTime, Round, Trace
 from playground.ui.compare import shown as screen
 from playground.views import facts, headline, report, run_details
-from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
+from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
 
@@ -221,6 +221,26 @@ def test_the_range_of_one_run_by_turns_is_over_its_rounds():
     assert headline.runs(measured(base, ours, (base, ours))).endswith(", 2 runs each")
 
 
+def test_the_ratio_of_the_times_that_both_lanes_show_is_named_where_it_is_another():
+    base, ours = (dataclasses.replace(it, schedule="by turns") for it in fakes.comparison(60).lanes)
+    last = base.rounds[-1]
+    late = dataclasses.replace(base, rounds=(*base.rounds[:-1], dataclasses.replace(last, end_s=last.end_s + 9)))
+    found = measured(late, ours)
+    times = [metrics.measure(it).total_s for it in (late, ours)]
+    said = f"the whole times shown, {times[0]:.2f} ÷ {times[1]:.2f} s, give {times[0] / times[1]:.2f}×"
+    assert headline.runs(found).endswith(said) and found.speedup < 0.8 * found.whole_run_ratio
+    assert "whole times" not in headline.runs(measured(base, ours))
+
+
+def test_of_trees_acceptance_is_what_was_kept_of_what_could_be():
+    found = metrics.measure(trace([plain_round(1), tree_round(), tree_round(start_s=1.0)], "tree"))
+    shown = facts.acceptance(found)
+    assert (shown.shown, shown.rate) == ("50% of 4 tree levels", "50%")
+    assert "all 10 nodes 20%" in shown.meaning
+    chain = metrics.measure(trace([drafted_round([1, 9], accepted=1, own=2)], "ngram"))
+    assert facts.acceptance(chain).shown == "50% of 2 drafted"
+
+
 def test_the_precision_of_amx_is_said_and_a_status_line_names_the_weights_alone():
     where = dataclasses.replace(ENVIRONMENT, dtype="bfloat16 weights, float32", runner="native (AVX-512)", threads=2)
     assert facts.precision(where) == "bfloat16 weights, computed with float32"
@@ -244,9 +264,9 @@ def test_a_speedup_within_the_noise_is_a_tie():
     (once,) = doubts(plain, lane)
     assert once == "No clear difference: one run each, and two runs of one lane may differ by 5%."
     again = measured(plain, lane, (slower,))
-    assert headline.runs(again).endswith(", 1 speculative run, 2 standard runs")
+    assert headline.runs(again).endswith(", 1 run each")
     assert any(it.startswith("No clear ") and f"({headline.runs(again)})" in it for it in headline.doubts(again))
-    assert again.interval[0] < 1 < again.speedup < again.interval[1], "the interval that is shown decides"
+    assert again.interval[0] < again.speedup < 1 < again.interval[1], "the interval that is shown decides"
     sampled = [dataclasses.replace(t, request=dataclasses.replace(t.request, temperature=1.0)) for t in (plain, lane)]
     assert not any("different text" in doubt for doubt in doubts(*sampled)), "sampled texts differ, as they should"
 
@@ -263,7 +283,7 @@ def test_a_title_has_the_speedup_of_the_lane_that_is_shown():
     assert headline.title(comparison, "Fast") == "1.50× (one run), Fast and 1 more: a prompt · t"
     assert headline.title(comparison, "Slow") == "≈ 1.00× (one run), Slow and 1 more: a prompt · t"
     again = dataclasses.replace(comparison, repeats=((plain, fast_as(slow, fast), fast),) * 2)
-    assert headline.title(again, "Slow").startswith("1.50× (1."), "the run that the page shows"
+    assert headline.title(again, "Slow").startswith(f"{1.5 ** (2 / 3):.2f}× (1."), "of all three passes"
 
 
 def fast_as(lane, other):
