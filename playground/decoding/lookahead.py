@@ -258,6 +258,8 @@ def lookahead_for(lane: Lane, device: torch.device, cost: Callable[[int], float]
 
 
 def _policy(lane: Lane, cost: Callable[[int], float]) -> Lookahead:
+    if lane.drafter == "none":
+        return Lookahead(lane.lookahead)  # nothing to learn: a second standard lane does the work of the first
     match lane.policy:
         case "heuristic":
             return Heuristic(lane.lookahead)

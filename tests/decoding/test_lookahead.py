@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,13 +27,21 @@ CPU = torch.device("cpu")
 
 
 def policy(name: str, tokens: int = 5):
-    return lookahead_for(Lane("x", "t", lookahead=tokens, policy=name, confidence_threshold=0.3), CPU, float)
+    lane = Lane("x", "t", drafter="ngram", lookahead=tokens, policy=name, confidence_threshold=0.3)
+    return lookahead_for(lane, CPU, float)
 
 
 def test_constant_stays():
     lookahead = policy("constant")
     lookahead.update(chain(*[1.0] * 5), range(5), 0.1, 0.1)
     assert (lookahead.tokens, lookahead.stop_below) == (5, 0.0)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_lane_that_drafts_nothing_learns_nothing(name):
+    """The time of learning counts as decoding, and would make a second standard lane slower than the first."""
+    lane = Lane("Again", "t", drafter="none", policy=name)
+    assert type(lookahead_for(lane, CPU, float)) is Lookahead
 
 
 def test_heuristic_moves_as_in_transformers():
@@ -151,10 +160,10 @@ def test_a_memory_cap_shrinks_drafts_as_memory_runs_short_and_lets_them_grow_aga
 
 
 def test_a_memory_cap_stands_over_any_policy():
-    lane = Lane("x", "t", lookahead=5, policy="confidence", confidence_threshold=0.3, keep_free_gb=1e-9)
+    lane = Lane("x", "t", drafter="mtp", lookahead=5, policy="confidence", confidence_threshold=0.3, keep_free_gb=1e-9)
     cap = lookahead_for(lane, CPU, float)
     assert (cap.tokens, cap.stop_below, cap.capped) == (5, 0.3, False)
-    short = lookahead_for(Lane("x", "t", policy="heuristic", keep_free_gb=1e9), CPU, float)
+    short = lookahead_for(replace(lane, policy="heuristic", keep_free_gb=1e9), CPU, float)
     assert (short.tokens, short.capped) == (0, True)
     short.update(chain(1.0, 1.0), [0, 1], 0.1, 0.1)
     assert short._policy.tokens == 7, "the policy learns all the same"
@@ -176,7 +185,7 @@ def test_every_policy_works_with_every_kind_of_drafter(name, keep_free_gb, way):
         "composite": lambda: CompositeDrafter(NgramDrafter(), tree),
         "adaptive": lambda: AdaptiveDrafter(NgramDrafter(), tree),
     }[way]()
-    lane = Lane("x", "t", lookahead=4, policy=name, confidence_threshold=0.3, keep_free_gb=keep_free_gb)
+    lane = Lane("x", "t", drafter="mtp", lookahead=4, policy=name, confidence_threshold=0.3, keep_free_gb=keep_free_gb)
     rounds = decoded(law, drafter, lookahead_for(lane, CPU, lambda tokens: 1.0), sampler)
     assert ids_of(rounds) == ids_of(plain)
     assert any(round_.drafted for round_ in rounds) == (keep_free_gb == 0)
