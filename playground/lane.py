@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -142,6 +143,15 @@ class Request(AnswerSettings):
         while turns and turns[-1].role != "assistant":
             turns = turns[:-1]
         return turns
+
+    @property
+    def turn_seed(self) -> int:
+        """The seed of this turn. Each later turn of a conversation has another one, made from the messages: under one
+        seed a server would draw the numbers of the first turn again. It has 31 bits, which every server takes."""
+        if not self.earlier:
+            return self.seed
+        said = repr((self.seed, self.turns)).encode()
+        return int.from_bytes(blake2b(said, digest_size=4).digest(), "little") >> 1
 
     @property
     def question(self) -> str:

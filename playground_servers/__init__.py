@@ -182,7 +182,7 @@ class MlxVlm(OpenAiServer):
 
 
 OFF = "off"
-NAMES = NAMES_IN_LLAMA | {"max_new_tokens": "num_predict", "seed": "seed"}  # the server's names by the settings'
+NAMES = NAMES_IN_LLAMA | {"max_new_tokens": "num_predict", "turn_seed": "seed"}  # the server's names by the settings'
 
 
 class Ollama(OpenAiServer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -12,7 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 HEADS, KEY_HEADS, LAYERS = 4, 2, 2
 
 
-def write(path: Path, kind: Kind, vocabulary: int) -> None:
+def write(path: Path, kind: Kind, vocabulary: int, cut: Mapping[str, int] | None = None) -> None:
+    """`cut`: how many rows of a tensor are written, where that is not all."""
     torch.manual_seed(0)
     config = LlamaConfig(vocab_size=vocabulary, hidden_size=64, intermediate_size=96, num_hidden_layers=LAYERS,
                          num_attention_heads=HEADS, num_key_value_heads=KEY_HEADS, max_position_embeddings=256,
@@ -35,7 +37,7 @@ def write(path: Path, kind: Kind, vocabulary: int) -> None:
         heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(module.rpartition(".")[2])
         if heads:  # as llama.cpp's converter stores them: the halves of each head interleaved
             data = data.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
-        array = data.contiguous().numpy()
+        array = data[: (cut or {}).get(key)].contiguous().numpy()
         if data.dim() == 1:
             writer.add_tensor(key, array)
         else:

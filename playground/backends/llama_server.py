@@ -208,7 +208,7 @@ def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
         **{theirs: getattr(request, ours) for ours, theirs in NAMES.items()},
         "repeat_last_n": CONTEXT,
         "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
-        "seed": request.seed % SEEDS,
+        "seed": request.turn_seed % SEEDS,
         "cache_prompt": bool(conversation_of(request)),
         "stream": True,
         "return_tokens": True,

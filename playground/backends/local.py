@@ -306,7 +306,7 @@ class LocalRun:
         self._rule = rule_of(lane)
         if lane.forced_rates:
             check(not request.constraint, "Forced acceptance takes no grammar. Leave one of the two out.")
-            self._drafter = drawn = Forced(self._drafter, lane.forced_rates, len(prompt_ids), answer, request.seed)
+            self._drafter = drawn = Forced(self._drafter, lane.forced_rates, len(prompt_ids), answer, request.turn_seed)
             self._rule = drawn.decide
         stops = (*request.stops, *contract.stops)
         self._stops = StopStrings(stops, models.target.tokenizer, prompt_ids) if stops else None

@@ -81,7 +81,7 @@ class OpenAiServer(ServerBackend):
             "max_tokens": request.max_new_tokens,
             "temperature": request.temperature,
             "top_p": request.top_p,
-            "seed": request.seed,
+            "seed": request.turn_seed,
             "stream": True,
             "stream_options": {"include_usage": True},
             **{name: value for name in PENALTIES if (value := getattr(request, name))},

@@ -125,8 +125,6 @@ MIN_P_FIRST = "vLLM applies min-p before top-p, the playground after it: other t
 PAST_STOP = "vLLM counts all tokens of the verify step in which the stop string was completed, those after it too."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
-# Settings that vLLM has by the same name.
-NAMES = (*SAMPLING, "seed")
 STRUCTURED = {"json_schema": "json", "regex": "regex", "grammar": "grammar"}  # vLLM's names, since 0.12
 
 
@@ -312,7 +310,8 @@ class VllmServer(ServerBackend):
             "model": self.model,
             "prompt": list(prompt_ids),
             "max_tokens": min(request.max_new_tokens, self._context - len(prompt_ids)),
-            **{name: getattr(request, name) for name in NAMES},
+            "seed": request.turn_seed,
+            **{name: getattr(request, name) for name in SAMPLING},  # vLLM has them by the same names
             "cache_salt": conversation_of(request) or uuid.uuid4().hex,
             "stream": True,
             "stream_options": {"include_usage": True},

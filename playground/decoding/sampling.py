@@ -3,17 +3,19 @@
 Sorting a whole vocabulary for top-p costs more than all else together, so a distribution is first made over the
 likeliest tokens. Where the limits fall beyond them, it is made again in full.
 
-Random numbers are computed on the device and depend on a seed, a position and a token id alone. A generator would give
-its numbers in the order of the calls. Here the number of a token at a position is always the same, so that all
-positions of a draft can be sampled at once and those beyond the accepted ones change nothing later. The numbers are
+Random numbers are computed on the device and depend on a seed, the prompt, a position and a token id alone. A generator
+would give its numbers in the order of the calls. Here the number of a token at a position is always the same, so that
+all positions of a draft can be sampled at once and those beyond the accepted ones change nothing later. The numbers are
 those of SplitMix64 (Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators"), a mixed counter: a position
-has one such sequence, whose start is mixed from the seed and the position.
+has one such sequence, whose start is mixed from the position and a seed that is made from the request's and the prompt.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -32,6 +34,13 @@ def _signed(word: int) -> int:
 
 STEP = _signed(0x9E3779B97F4A7C15)
 FIRST, SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def seed_after(prompt_ids: Sequence[int], seed: int) -> int:
+    """Returns a seed of 64 bits, signed, made from another one and the whole prompt. A position alone would not do: a
+    chat template may leave out a part of earlier turns, so that two turns of a conversation have the same positions."""
+    numbers = array("q", (seed, *prompt_ids))
+    return int.from_bytes(blake2b(numbers, digest_size=8).digest(), "little", signed=True)
 
 
 def exponential(seed: int | Tensor, positions: Tensor, ids: Tensor) -> Tensor:
@@ -153,8 +162,8 @@ class Sampler(Noise):
 
     Scores are logits after the processors (`processors.py`), which apply to greedy decoding too. Probabilities are the
     softmax of the scores after the warpers (temperature, top-k, top-p, min-p, in transformers' order). The request's
-    seed decides all samples: the target's own by their position in the text, others by the length of the prompt and
-    their order. So the turns of a conversation under one seed share no random number.
+    seed and the prompt decide all samples: the target's own by their position in the text, others by their order. So
+    lanes that answer one prompt share them, and the turns of a conversation share no random number.
 
     Args:
         prompt_ids: the prompt.
@@ -175,7 +184,7 @@ class Sampler(Noise):
         contract: Contract | None = None,
         graphs: Graphs | None = None,
     ) -> None:
-        super().__init__(request.seed, len(prompt_ids) << 32, device)  # each turn has its own start
+        super().__init__(seed_after(prompt_ids, request.turn_seed), 0, device)
         self.greedy = request.greedy
         self._graphs = graphs or Graphs("", None)
         self.settings = request.temperature, request.top_k, request.top_p, request.min_p

@@ -3,8 +3,8 @@
 `annotate` then describes the tokens for the trace.
 
 The target chooses as it would alone, by argmax or by sampling from its distribution p, and as long as its choice was
-drafted, the draft token is accepted. That is exact. A sample depends only on the seed and on the position in the text:
-so all rows are sampled at once, and under one seed the text does not depend on the drafts.
+drafted, the draft token is accepted. That is exact. A sample depends only on the seed, the prompt and the position in
+the text: so all rows are sampled at once, and under one seed the text does not depend on the drafts.
 
 Where the draft was itself sampled, from a distribution q, a rule that knows q accepts more and leaves p unchanged as
 well. Such rules are in chain_rules.py and tree_rules.py; the lane's `verification` selects one. For draft tokens that

@@ -8,6 +8,7 @@ checkpoint's own sampling settings are read from its generation_config.json (`sa
 from __future__ import annotations
 
 import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -52,7 +53,7 @@ from playground.models.quantised import (
     quantised_by,
     stored_bits,
 )
-from playground.models.sizing import BYTES, check_config, shape, within_files
+from playground.models.sizing import BYTES, check_config, check_shapes, shape, within_files
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.settings import SAMPLING, SETTINGS
@@ -88,7 +89,8 @@ FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 def merge(model: PreTrainedModel, folder: str) -> None:
-    """Adds the adapter in `folder` to the model's weights, in place.
+    """Adds the adapter in `folder` to the model's weights, in place. Head and embedding that share a matrix no longer do
+    where the adapter changes one of them.
 
     Raises:
         PlaygroundError: peft is not installed, the folder holds no adapter that can be merged, or the adapter was made
@@ -102,6 +104,9 @@ def merge(model: PreTrainedModel, folder: str) -> None:
         all((path / name).is_file() for name in FILES),
         f"{path.name} holds no adapter. Give a folder with {' and '.join(FILES)}, as peft saves them.",
     )
+    # Written for who trains one; below head and embedding are parted.
+    warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`", UserWarning)
+    ends = model.get_input_embeddings(), model.get_output_embeddings()
     try:
         config = PeftConfig.from_pretrained(str(path))
         config.inference_mode = True
@@ -122,7 +127,17 @@ def merge(model: PreTrainedModel, folder: str) -> None:
         not config.is_prompt_learning,
         f"The adapter {path.name} is of the kind {config.peft_type}, which adds to the prompt and cannot be merged.",
     )
+    if (model.get_input_embeddings(), model.get_output_embeddings()) != ends:
+        _untie(model, *ends)
     adapted.merge_and_unload()
+
+
+def _untie(model: PreTrainedModel, embedding: Any, head: Any) -> None:
+    """Gives the head a matrix of its own. peft adds to a matrix in place, and so to a layer that shares it."""
+    if head.weight is embedding.weight:
+        head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        for config in (model.config, model.config.get_text_config(decoder=True)):
+            config.tie_word_embeddings = False
 
 
 STARTER = "starter"
@@ -143,7 +158,7 @@ class Format:
         dtype: the dtype that it computes in, unless it is packed.
         bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
             quantised already, or that packing would not shrink, is not packed.
-        own_blocks: compute with the checkpoint's own blocks of four bits instead, if it has any.
+        own_blocks: compute with the checkpoint's own blocks of four bits instead, if it has any and no adapter.
     """
 
     dtype: torch.dtype
@@ -322,7 +337,7 @@ def read(weights: ModelFiles, format_: Format, adapter: str = "") -> PreTrainedM
     """
     check_readable(weights)
     device, bits = format_.device, format_.bits
-    own_blocks = format_.own_blocks and has_blocks(weights)
+    own_blocks = format_.own_blocks and has_blocks(weights) and not adapter  # which changes what the blocks hold
     packs = own_blocks or (bits == HALF and not is_quantised(weights))
     options, few, how = _options(weights, format_, packs=packs, own_blocks=own_blocks)
     choose_kernels(device)
@@ -345,6 +360,8 @@ def read(weights: ModelFiles, format_: Format, adapter: str = "") -> PreTrainedM
                 f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
                 "would be random. Fetch or save the model again."
             )
+        if weights.gguf:
+            check_shapes(model, weights.name)
         if adapter:
             merge(model, adapter)
         if packs:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 from transformers import Cache, PretrainedConfig, PreTrainedModel
@@ -146,6 +147,28 @@ def check_config(weights: ModelFiles) -> None:
             not COUNTS.search(key) or value <= MOST,
             f"The config of {weights.name} asks for {value:,} as {key}; no model has more than {MOST:,}.",
         )
+
+
+def check_shapes(model: PreTrainedModel, name: str) -> None:
+    """Checks that each weight has the shape that the model's config gives it. transformers does not for GGUF: a matrix
+    with rows missing would be loaded, and attention or embedding would compute with what is there.
+
+    Raises:
+        PlaygroundError: one has not.
+    """
+    with torch.device("meta"):
+        described = type(model)(model.config)
+    wanted = dict(described.named_parameters(remove_duplicate=False))
+    for key, found in model.named_parameters():
+        check(
+            found.shape == wanted[key].shape,
+            f"The weights of {name} do not fit its config: {key} is {_by(found)}, and {_by(wanted[key])} belong there. "
+            "Fetch or convert the file again.",
+        )
+
+
+def _by(tensor: Tensor) -> str:
+    return " × ".join(map(str, tensor.shape))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from traceback import clear_frames
 from typing import Any, TypeVar, cast
@@ -153,8 +153,7 @@ class ModelStore:
         self, name: str, format_: Format, progress: Callable[[Progress], None], adapter: str = ""
     ) -> LoadedModel:
         def load_it() -> LoadedModel:
-            own_blocks = format_.own_blocks and not adapter
-            loaded = load(name, replace(format_, own_blocks=own_blocks), progress, adapter)
+            loaded = load(name, format_, progress, adapter)
             if not is_packed(loaded.model):
                 lay_out(loaded.model)
             return loaded

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from playground.decoding import loop
 from playground.decoding.contract import Contract
-from playground.decoding.drafters.base import Branches, Draft, Drafter
+from playground.decoding.drafters.base import Branches, Draft, Drafter, shared
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import after_forced
 from playground.decoding.drafters.tree import TreeDrafter
@@ -211,6 +211,7 @@ def follows_the_law(
     rule: Rule = decide,
     contract: Contract | None = None,
     then: Mapping[str, float] | None = None,
+    forgotten: int = 0,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
@@ -220,17 +221,21 @@ def follows_the_law(
         stop_below: the threshold of their lookahead.
         then: the settings of a second turn, which goes on with the caches of the first and has the same seed. The
             answers of both turns together are compared.
+        forgotten: how many tokens of the first answer a template leaves out of the second turn's prompt.
     """
     turns = [sampling] if then is None else [sampling, then]
 
     def new_sampler(text: Sequence[int], seed: int, **settings: float) -> Sampler:
         return Sampler(_request(seed, **settings), torch.device("cpu"), text, contract)
 
+    def shortened(said: Sequence[int]) -> list[int]:
+        return [*prompt, *said[forgotten:]]
+
     chances: dict[tuple[int, ...], float] = {(): 1.0}
     for settings in turns:
         before, chances = chances, {}
         for said, chance in before.items():
-            text = [*prompt, *said]
+            text = shortened(said)
             following = continuations(law, new_sampler(text, 0, **settings), text, language)
             chances |= {(*said, *its): chance * of_it for its, of_it in following.items()}
     eos_ids = (language.eos,) if language else ()
@@ -239,18 +244,18 @@ def follows_the_law(
         patch.setattr(loop, "annotate", _bare)
         for run in range(draws):
             target = FakeModel(law, vocab_size)
-            drafter, text = new_drafter(target), list(prompt)
+            drafter, answers = new_drafter(target), ()
             for settings in turns:
+                text = shortened(answers)
                 if target.length:
-                    target.commit(drafter.rewind(target.length))
+                    target.commit(drafter.rewind(min(shared(target.text, text), len(text) - 1)))
                 sampler = new_sampler(text, seed * draws + run, **settings)
                 grammar = language.start() if language else Grammar()
                 rounds = loop.decode(
                     target, after_forced(grammar, drafter), Confidence(2, stop_below), sampler, NoText(), text, LENGTH,
                     eos_ids, rule, grammar=grammar,
                 )  # fmt: skip
-                text += [token.id for round_ in rounds for token in round_.tokens]
-            answers = tuple(text[len(prompt) :])
+                answers += tuple(token.id for round_ in rounds for token in round_.tokens)
             if answers not in counts:
                 return False
             counts[answers] += 1

@@ -6,6 +6,7 @@ import copy
 import random
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import byref
 from itertools import product
 
 import pytest
@@ -25,7 +26,9 @@ from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.native import CHUNK, NativeBlockRunner, NativeLayerRunner, NativeRunner
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
+from playground.models.cpu.int4 import BlockLinear
 from playground.models.cpu.native import drafter
+from playground.models.cpu.native.layers import of_blocks
 from playground.models.cpu.native.library import PLAIN, Threads, engine, engines
 from playground.models.cpu.native.model import NativeModel, native_model
 from playground.models.cpu.packed import pack
@@ -36,7 +39,7 @@ from playground.models.networks.mtp import MtpLayer, one_layer
 from playground.models.store import LoadedPair
 from tests.decoding.fakes import GREEDY, NumberTokenizer
 from tests.decoding.real import ids_of
-from tests.engine import FAMILIES, WIDE, small, stored
+from tests.engine import FAMILIES, WIDE, blocks, small, stored
 from tests.selection import selected
 
 pytestmark = pytest.mark.skipif(engine() is None, reason="the engine does not run here")
@@ -219,6 +222,34 @@ def test_a_model_that_the_engine_does_not_run_says_why():
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     assert "dynamic" in native_model(stored(small("llama", rope_parameters=dynamic), "Q4_1"))
     assert native_model(small()) == "", "float32 was chosen: torch computes in it"
+
+
+def test_gate_and_up_projection_in_two_formats_are_run_by_torch():
+    model = small(hidden_size=128, intermediate_size=160)
+    expected = EagerRunner(model).forward(range(9), keep=9)
+    for layer in model.model.layers:
+        for name, kind in (("gate_proj", "Q8_0"), ("up_proj", "Q5_1")):
+            matrix = getattr(layer.mlp, name).weight.detach()
+            setattr(layer.mlp, name, BlockLinear(blocks(kind, *matrix.shape, matrix.numpy()), None))
+    pack(model)
+    assert "gate and up" in native_model(model)
+    seen = EagerRunner(model).forward(range(9), keep=9)
+    assert (seen - expected).norm() < 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "Q4_K_M"])
+def test_a_product_does_not_depend_on_what_lies_in_its_memory(kind):
+    """Slots without a token hold any bits. The sanitizers of test_native_library.py run this too."""
+    layer, found = of_blocks(blocks(kind, 48, 512), None), engine()
+    bits, byte = torch.Generator().manual_seed(0), dict(size=(200_000,), dtype=torch.uint8)
+    for tokens in (1, 2, 3, 5, 9):
+        x, outs = torch.randn(tokens, 512, generator=bits), []
+        assert found.functions.product_scratch(512, tokens) < 200_000
+        for scratch in (torch.zeros(**byte), *(torch.randint(256, generator=bits, **byte) for _ in range(4))):
+            outs.append(torch.empty(tokens, 48))
+            numbers = x.data_ptr(), tokens, outs[-1].data_ptr(), 1, scratch.data_ptr()
+            found.functions.product(byref(layer.matrix), 1, *numbers)
+        assert all(torch.equal(out, outs[0]) for out in outs)
 
 
 def test_the_highest_column_of_each_row_is_known(models):

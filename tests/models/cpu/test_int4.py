@@ -149,6 +149,21 @@ def test_a_type_of_other_bits_keeps_them_and_int4_says_why_it_cannot_be(tmp_path
         from_gguf(tmp_path, 4, own=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "named"),
+    [
+        ("blk.0.attn_k.weight", 16, "k_proj.weight is 16 × 64, and 32 × 64"),
+        ("blk.1.attn_norm.weight", 32, "input_layernorm.weight is 32, and 64"),
+        ("token_embd.weight", 200, "embed_tokens.weight is 200 × 64, and 300 × 64"),
+    ],
+)
+@pytest.mark.parametrize("bits", [None, 16])
+def test_a_tensor_of_another_shape_than_the_config_says_is_refused_by_its_name(name, rows, named, bits, tmp_path):
+    gguf.write(tmp_path / "tiny.gguf", Kind.Q8_0, 300, cut={name: rows})
+    with pytest.raises(PlaygroundError, match=named):
+        from_gguf(tmp_path, bits, own=True)
+
+
 @needs_kernel
 @pytest.mark.parametrize(
     ("dtype", "expected"),

@@ -189,6 +189,8 @@ def why_not_layers(config: Any, layers: Sequence[Any], read: int) -> str:
         fused = isinstance(layer, FusedLayer)
         matrices = [layer.query_key_value, layer.out, layer.gate_up, layer.down] if fused else []
         stored = [_shape(_parts(each)) for each in matrices]
+        if fused and isinstance(layer.gate_up, Beside):
+            return "its gate and up projections are stored in two formats"
         if stored != shapes or not matrices[2].halves or not isinstance(layer.activation, nn.SiLU | SiLUActivation):
             return "its layers are not of a kind that the engine has, or their matrices are stored in several formats"
         norms = layer.before_attention.weight, layer.before_mlp.weight

@@ -215,7 +215,10 @@ INLINE void tile_of_others(int n, int kind, const int wide, const uint8_t *w, co
                 }
                 UNROLL for (int t = 0; t < n; t++) {
                     vi s = (high[t] << 8) + low[t];
-                    if (kind == SIX_K) s -= begin ? (in->whole[at + t] >> 2) - in->first[at + t] : in->first[at + t];
+                    if (kind == SIX_K) { /* unsigned, since slots without a token hold any bits */
+                        uint32_t first = (uint32_t)in->first[at + t], both = (uint32_t)(in->whole[at + t] >> 2);
+                        s -= (int32_t)(begin ? both - first : first);
+                    }
                     sum[t] = fused(k.scale[begin / 4] * in->scale[at + t], __builtin_convertvector(s, vf), sum[t]);
                 }
             }
