@@ -98,6 +98,22 @@ def test_every_shipped_record_is_valid_and_published_ones_name_their_source():
     assert all(it.url and not it.baseline for it in found.values() if it.source == "published")
 
 
+def test_the_terminal_compares_a_record_with_its_run_where_that_is_here(tmp_path, capsys):
+    for name, it in record.load().items():
+        if it.source == "measured":
+            main(["record", "check", str(record.RECORDS / f"{name}.json")])
+            assert ("those of its run" in capsys.readouterr().out) == it.here
+    data = json.loads((record.RECORDS / "starter-cpu-2-cores-xeon.json").read_text())
+    first = data["lanes"][0]
+    first["times"]["seconds"] *= 2  # and the rest in proportion, so that the sums agree
+    first |= {"speedup": first["speedup"] / 2, "interval": [end / 2 for end in first["interval"]]}
+    false = tmp_path / "false.json"
+    false.write_text(json.dumps(data))
+    with pytest.raises(SystemExit):
+        main(["record", "check", str(false)])
+    assert "lanes are not those of its run" in capsys.readouterr().err
+
+
 def test_a_row_opens_the_run_behind_it_which_says_the_same(monkeypatch):
     found = record.load()
     kept = {name: it for name, it in found.items() if it.run}

@@ -26,7 +26,7 @@ from playground.format import count
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
     from playground.experiments.history import Entry
-    from playground.results import Result
+    from playground.results import Result, SuiteResult
     from playground.results.record import Record
     from playground.trace import Comparison
 
@@ -220,17 +220,11 @@ def add_record(commands: argparse._SubParsersAction) -> None:
 
 
 def _make_record(options: argparse.Namespace) -> None:
-    from playground.experiments.suite import of_comparison
-    from playground.results import SuiteResult, record
-    from playground.trace import Comparison
+    from playground.results import record
 
     check_writable(options.out)
-    result = named(options.result)
-    result = of_comparison(result) if isinstance(result, Comparison) else getattr(result, "suite", result)
-    if not isinstance(result, SuiteResult):
-        raise PlaygroundError("A record is made of a comparison, a suite, a sweep or a recommendation.")
     made = record.of(
-        result,
+        _suite_of(named(options.result)),
         suite=options.suite,
         hardware=options.hardware,
         url=options.url,
@@ -246,12 +240,33 @@ def _make_record(options: argparse.Namespace) -> None:
         print(record.text(made), end="")
 
 
+def _suite_of(result: Result | Comparison) -> SuiteResult:
+    """Return what a record is made of.
+
+    Raises:
+        PlaygroundError: the result has no suite.
+    """
+    from playground.experiments.suite import of_comparison
+    from playground.results import SuiteResult
+    from playground.trace import Comparison
+
+    found = of_comparison(result) if isinstance(result, Comparison) else getattr(result, "suite", result)
+    if not isinstance(found, SuiteResult):
+        raise PlaygroundError("A record is made of a comparison, a suite, a sweep or a recommendation.")
+    return found
+
+
 def _check_records(options: argparse.Namespace) -> None:
     from playground.results import record
 
     for path in options.files:
         found = record.read(read(path), path.name)
-        print(f"{path.name}: {len(found.lanes)} of {found.target} on {found.hardware}; the sums agree.")
+        run, of_run = record.run_of(found), ""
+        if run is not None:
+            wrong = record.differing(found, _suite_of(run))
+            check(not wrong, f"{path.name}: {', '.join(wrong)} are not those of its run, {found.run}. Make it again.")
+            of_run = ", and its figures are those of its run"
+        print(f"{path.name}: {len(found.lanes)} of {found.target} on {found.hardware}; the sums agree{of_run}.")
 
 
 def _submit_record(options: argparse.Namespace) -> None:

@@ -23,8 +23,8 @@ from playground.experiments.journal import Header, Journal
 from playground.experiments.questions import Question
 from playground.experiments.race import Race
 from playground.lane import Lane, Request, label
-from playground.metrics import Timed
-from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of, ratio
+from playground.metrics import Pooled, Timed
+from playground.results import ALL, STANDARD, Failure, QuestionResult, Row, SuiteResult, Summary, names_of, speedups
 from playground.trace import Comparison, Environment, Trace
 
 
@@ -332,17 +332,17 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
     for row in rows:
         of.setdefault(f"{ALL} (category)" if row.category == ALL else row.category, []).append(row)
     lanes = list(dict.fromkeys(row.lane for row in rows))
+    groups = [(category, here, speedups(here)) for category, here in [*of.items(), (ALL, rows)]]
     return [
-        _summary(lane, category, [row for row in here if row.lane == lane], here)
+        _summary(lane, category, [row for row in here if row.lane == lane], found[lane])
         for lane in lanes
-        for category, here in [*of.items(), (ALL, rows)]
+        for category, here, found in groups
     ]
 
 
-def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row]) -> Summary:
-    """Summarises a lane. `here`: its rows in the category. `rows`: all rows of the category."""
+def _summary(lane: str, category: str, here: Sequence[Row], pooled: Pooled) -> Summary:
+    """Summarises a lane. `here`: its rows in the category."""
     low, median, high = metrics.quartiles([row.speedup for row in here])
-    pooled = ratio(rows, lane, comparisons=max(1, len({row.lane for row in rows} - {STANDARD})))
     passes, accepted, drafted = (_total(getattr(row, name) for row in here) for name in COUNTS)
     return Summary(
         lane=lane,
@@ -354,10 +354,10 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
         low=low,
         high=high,
         overall=pooled.speedup,
-        interval=None if lane == STANDARD else pooled.interval,
+        interval=pooled.interval,
         identical=sum(row.identical for row in here),
         macro=metrics.macro([row.speedup for row in here]),
-        over=None if lane == STANDARD else pooled.over,
+        over=pooled.over,
         tokens_per_s=sum(sum(row.timed.tokens) for row in here) / sum(sum(row.timed.seconds) for row in here),
         total_s=statistics.median(row.seconds for row in here),
         ttft_s=_median(row.ttft_s for row in here),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from playground.metrics.lane import acceptance_rate, mean_accepted_length
@@ -17,8 +17,8 @@ EDGES = (0, *(2**i for i in range(7, 18)))  # of the spans of depth: 128 to 131,
 class DepthFigures:
     """The rounds that began at a depth from `low` to below `high` tokens, without a run's first, the prefill.
     `seconds`: decoding time. `verify_s`: that of the target's passes; None where a round does not report it. `answers`:
-    the number of answers with a round there. `over`: their variation, where there are enough. Files of earlier releases
-    lack both."""
+    the number of answers with a round there. `over`: the variation over their conversations, where there are
+    enough. Files of earlier releases lack both."""
 
     low: int
     high: int
@@ -59,19 +59,24 @@ class AtDepth:
     interval: tuple[float, float] | None
 
 
-def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[DepthFigures]:
+def by_depth(
+    traces: Sequence[Trace], edges: Sequence[int] = EDGES, units: Sequence[Hashable] | None = None
+) -> list[DepthFigures]:
     """Return the figures of one lane's rounds in each span of depth that has some. Where a server does not report the
-    prompt's tokens, depth counts those of the output; a lane whose rounds it does not report has no figures."""
-    spans = list(itertools.pairwise(edges))
-    found: dict[int, dict[int, list[tuple[Round, float]]]] = {}  # by span and answer
-    for answer, trace in enumerate(trace for trace in traces if not trace.totals):
+    prompt's tokens, depth counts those of the output; a lane whose rounds it does not report has no figures. `units`:
+    of each trace, the conversation that it is a part of, which varies as a whole; by default each is one."""
+    spans, units = list(itertools.pairwise(edges)), units or range(len(traces))
+    found: dict[int, list[tuple[Hashable, int, Round, float]]] = {}  # by span: unit, answer, round and its seconds
+    for answer, (unit, trace) in enumerate(zip(units, traces, strict=True)):
+        if trace.totals:
+            continue
         depth, last_s = len(trace.prompt_ids or ()), None
         for round_ in trace.rounds:
             if last_s is not None:
                 at = next((i for i, (low, high) in enumerate(spans) if low <= depth < high), len(spans) - 1)
-                found.setdefault(at, {}).setdefault(answer, []).append((round_, round_.end_s - last_s))
+                found.setdefault(at, []).append((unit, answer, round_, round_.end_s - last_s))
             depth, last_s = depth + len(round_.tokens), round_.end_s
-    return [_figures(*spans[at], [*found[at].values()]) for at in sorted(found)]
+    return [_figures(*spans[at], found[at]) for at in sorted(found)]
 
 
 def speedups(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> list[AtDepth]:
@@ -95,20 +100,23 @@ def stops_paying(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> 
     return min(beyond, default=None)
 
 
-def _figures(low: int, high: int, answers: Sequence[Sequence[tuple[Round, float]]]) -> DepthFigures:
-    """Sum up a span. `answers`: the rounds of each, with their seconds."""
-    rounds = [each for answer in answers for each in answer]
-    verify = [round_.verify_s for round_, _ in rounds if round_.verify_s is not None]
-    each = [(sum(len(round_.tokens) for round_, _ in answer), sum(s for _, s in answer)) for answer in answers]
+def _figures(low: int, high: int, found: Sequence[tuple[Hashable, int, Round, float]]) -> DepthFigures:
+    """Sum up a span. `found`: the unit, the answer, the round and the seconds of each round."""
+    rounds = [round_ for _, _, round_, _ in found]
+    verify = [round_.verify_s for round_ in rounds if round_.verify_s is not None]
+    of: dict[Hashable, tuple[int, float]] = {}
+    for unit, _, round_, seconds in found:
+        tokens, so_far = of.get(unit, (0, 0.0))
+        of[unit] = tokens + len(round_.tokens), so_far + seconds
     return DepthFigures(
         low,
         high,
         len(rounds),
-        sum(tokens for tokens, _ in each),
-        sum(len(round_.drafted) for round_, _ in rounds),
-        sum(len(round_.accepted) for round_, _ in rounds),
-        sum(seconds for _, seconds in each),
+        sum(tokens for tokens, _ in of.values()),
+        sum(len(round_.drafted) for round_ in rounds),
+        sum(len(round_.accepted) for round_ in rounds),
+        sum(seconds for _, seconds in of.values()),
         sum(verify) if len(verify) == len(rounds) else None,
-        len(answers),
-        uncertain(each),
+        len({answer for _, answer, _, _ in found}),
+        uncertain([*of.values()]),
     )

@@ -89,8 +89,8 @@ FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 def merge(model: PreTrainedModel, folder: str) -> None:
-    """Adds the adapter in `folder` to the model's weights, in place. Head and embedding that share a matrix no longer do
-    where the adapter changes one of them.
+    """Adds the adapter in `folder` to the model's weights, in place. Head and embedding that share a matrix no longer
+    do where the adapter changes one of them.
 
     Raises:
         PlaygroundError: peft is not installed, the folder holds no adapter that can be merged, or the adapter was made

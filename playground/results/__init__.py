@@ -36,9 +36,11 @@ from playground.results.suite import (
     Row,
     SuiteResult,
     Summary,
+    by_unit,
     names_of,
     rank,
     ratio,
+    speedups,
 )
 from playground.trace import Comparison
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from playground.metrics import AcceptanceTest, LawTest, Logprobs, NearTie, diffe
 from playground.metrics import load as under_load
 from playground.metrics.depth import EDGES, DepthFigures, by_depth
 from playground.metrics.drafts import Counts, clearly_better
-from playground.results.suite import STANDARD, Failure, Interval, SuiteResult, Summary
+from playground.results.suite import Failure, Interval, SuiteResult, Summary
 from playground.trace import Environment, Trace
 
 
@@ -56,9 +56,12 @@ def depths_of(suite: SuiteResult, edges: Sequence[int] = EDGES) -> tuple[LaneDep
     """Return the figures of the baseline and of each lane by the depth of the context, from the traces. `edges`: see
     `metrics.by_depth`."""
     of: dict[str, list[Trace]] = {row.lane: [] for row in suite.rows}
-    for trace in suite.traces:
-        of[label(trace.lane) if trace.lane in suite.lanes else STANDARD].append(trace)
-    return tuple(LaneDepths(name, tuple(by_depth(traces, edges))) for name, traces in of.items())
+    units: dict[str, list[Hashable]] = {name: [] for name in of}
+    runs = [row for row in suite.rows for _ in row.timed.seconds]
+    for row, trace in zip(runs, suite.traces, strict=True):
+        of[row.lane].append(trace)
+        units[row.lane].append(row.unit)
+    return tuple(LaneDepths(name, tuple(by_depth(traces, edges, units[name]))) for name, traces in of.items())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from math import isclose
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from playground.lane import LOCAL, Lane, Request, label, names, verified_by
 from playground.metrics import PositionAcceptance, Timed
 from playground.presets import SHIPPED
 from playground.results import STANDARD as BASELINE
-from playground.results import Interval, Result, Row, SuiteResult, from_json
+from playground.results import Interval, Result, Row, SuiteResult, from_json, speedups
 from playground.settings import SETTINGS, AnswerSettings, DraftSettings
 from playground.trace import Comparison
 
@@ -223,6 +223,24 @@ def run_of(record: Record) -> Result | Comparison | None:
     return from_json(json.loads((ROOT / record.run).read_text(encoding="utf-8")))
 
 
+def differing(record: Record, result: SuiteResult) -> list[str]:
+    """Return the names of the fields that the run behind a record gives other values."""
+    made = of(result)
+    fields_ = ("baseline", "categories", "runs", "noise", "lanes")
+    return [name for name in fields_ if _measured(getattr(record, name)) != _measured(getattr(made, name))]
+
+
+def _measured(it: Any) -> Any:
+    """Return a field's value as far as it was measured, to nine digits: machines round the last ones differently."""
+    if isinstance(it, float):
+        return f"{it:.9g}"
+    if isinstance(it, tuple):
+        return [_measured(each) for each in it]
+    if is_dataclass(it):
+        return [_measured(getattr(it, field.name)) for field in fields(it) if field.name != "weights"]
+    return it
+
+
 def text(record: Record) -> str:
     """Return the record as its file's text, without what is not known."""
     return json.dumps(_known(validation.plain(record)), indent=1, ensure_ascii=False) + "\n"
@@ -264,7 +282,7 @@ def of(
         threads=where.threads,
         settings=_settings(result.request, AnswerSettings),
         categories=categories,
-        runs=result.runs,
+        runs=max(len(row.timed.seconds) for row in base),  # earlier releases kept the fastest alone
         noise=_noise(result.rows),
         baseline=_times(base),
         url=url,
@@ -274,9 +292,9 @@ def of(
 
 
 def _drafted(lane: Lane, result: SuiteResult) -> Drafted:
-    base, ours = ([row for row in result.rows if row.lane == name] for name in (BASELINE, label(lane)))
+    ours = [row for row in result.rows if row.lane == label(lane)]
     check(bool(ours), f"{lane.name} has no rows.")
-    found = metrics.pooled([row.timed for row in base], [row.timed for row in ours], len(result.lanes))
+    found = speedups(result.rows)[label(lane)]
     settings = _settings(lane, DraftSettings) | {"verification": verified_by(lane)}
     return Drafted(
         name=names(result.lanes)[label(lane)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
@@ -74,6 +74,14 @@ class Row:
     both_rules: OfBothRules = None
     conversation: int | None = None
     past_context: int | None = None
+
+    @property
+    def unit(self) -> tuple[str, int]:
+        """What its question or logged conversation is called: turns of one depend on each other, since each reads the
+        ones before."""
+        if self.conversation is None:
+            return "question", self.question
+        return "conversation", self.conversation
 
     @property
     def timed(self) -> Timed:
@@ -219,11 +227,9 @@ def rank(rows: Sequence[Row], lanes: Iterable[str] = ()) -> list[Ranked]:
     Args:
         lanes: those among which the fastest is sought; empty for all.
     """
-    drafting = list(dict.fromkeys(row.lane for row in rows if row.lane != STANDARD))
-    ratios = {name: ratio(rows, name, comparisons=len(drafting)) for name in drafting}
-    ratios[STANDARD] = Pooled(1.0)
+    ratios = speedups(rows)
     best, *others = sorted(lanes or ratios, key=lambda name: -ratios[name].speedup)
-    pairs = math.comb(len(drafting), 2)
+    pairs = math.comb(len(ratios) - 1, 2)
 
     def ties(name: str) -> bool:
         if STANDARD in (best, name):
@@ -238,23 +244,27 @@ def rank(rows: Sequence[Row], lanes: Iterable[str] = ()) -> list[Ranked]:
     ]
 
 
-def ratio(rows: Iterable[Row], lane: str, over: str = STANDARD, comparisons: int = 1) -> Pooled:
+def speedups(rows: Sequence[Row]) -> dict[str, Pooled]:
+    """Return the speed-up of every lane over the standard one, the standard lane last. The intervals hold for all
+    together (Bonferroni)."""
+    drafting = list(dict.fromkeys(row.lane for row in rows if row.lane != STANDARD))
+    return {name: ratio(rows, name, comparisons=len(drafting)) for name in drafting} | {STANDARD: Pooled(1.0)}
+
+
+def ratio(rows: Sequence[Row], lane: str, over: str = STANDARD, comparisons: int = 1) -> Pooled:
     """Return the speed-up of one lane over another on the same prompts, with its interval. `comparisons`: see
     `metrics.pooled`."""
-    by_lane = {name: [row for row in rows if row.lane == name] for name in (over, lane)}
-    return pooled(_questions(by_lane[over]), _questions(by_lane[lane]), comparisons)
+    base, ours = ([(row.unit, row.timed) for row in rows if row.lane == name] for name in (over, lane))
+    return pooled(by_unit(base), by_unit(ours), comparisons)
 
 
-def _questions(rows: Iterable[Row]) -> list[Timed]:
-    """Return times of whole questions or logged conversations: their turns depend on each other, so that an interval
-    draws them together."""
-    by_question: dict[tuple[str, int], list[Timed]] = {}
-    for row in rows:
-        key = ("question", row.question) if row.conversation is None else ("conversation", row.conversation)
-        by_question.setdefault(key, []).append(row.timed)
+def by_unit(parts: Iterable[tuple[Hashable, Timed]]) -> list[Timed]:
+    """Add up the times of each unit of `Row.unit`: an interval draws the turns of a conversation together."""
+    of: dict[Hashable, list[Timed]] = {}
+    for unit, timed in parts:
+        of.setdefault(unit, []).append(timed)
     return [
-        Timed(_by_run(turn.tokens for turn in turns), _by_run(turn.seconds for turn in turns))
-        for turns in by_question.values()
+        Timed(_by_run(turn.tokens for turn in turns), _by_run(turn.seconds for turn in turns)) for turns in of.values()
     ]
 
 

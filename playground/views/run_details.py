@@ -12,7 +12,7 @@ from playground.conversation import read_tools
 from playground.format import count, number, percent, ratio
 from playground.lane import LOCAL, Request, verified_by
 from playground.metrics import Measured, Segment, SegmentFigures, Timed
-from playground.results import ALL, STANDARD, Row, SuiteResult, names_of
+from playground.results import ALL, STANDARD, Row, SuiteResult, by_unit, names_of
 from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
 from playground.views import facts
@@ -46,10 +46,14 @@ def of_suite(result: SuiteResult) -> Table | None:
     speedups: dict[tuple[str, Segment], str] = {}
     for lane in rows.keys() - {STANDARD}:
         for segment in metrics.SEGMENTS:
-            both = [(_timed(rows[STANDARD].get(at), segment), _timed(row, segment)) for at, row in rows[lane].items()]
-            pairs = [(base, ours) for base, ours in both if base and ours]
+            both = [
+                (row.unit, _timed(rows[STANDARD].get(at), segment), _timed(row, segment))
+                for at, row in rows[lane].items()
+            ]
+            pairs = [(unit, base, ours) for unit, base, ours in both if base and ours]
             if pairs:
-                pooled = metrics.pooled([base for base, _ in pairs], [ours for _, ours in pairs])
+                base, ours = by_unit((it[0], it[1]) for it in pairs), by_unit((it[0], it[2]) for it in pairs)
+                pooled = metrics.pooled(base, ours)
                 prompts = "" if pooled.interval else f", {count(len(pairs), 'prompt')}"
                 speedups[names[lane], segment] = ratio(pooled.speedup, pooled.interval) + prompts
     overall = {names.get(it.lane, it.lane): it.segments for it in result.summaries if it.category == ALL}

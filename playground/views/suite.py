@@ -114,7 +114,10 @@ def _intervals(result: SuiteResult) -> str:
     over = {summary.over for summary in result.summaries if summary.over}
     if not over:
         return ""
-    where = f"prompts where a row has {LEAST_PROMPTS} or more, else over runs" if len(over) > 1 else over.pop()
+    several = any(row.turn > 1 or row.conversation is not None for row in result.rows)
+    units = "conversations" if several else "prompts"
+    where = f"{units} where a row has {LEAST_PROMPTS} or more, else over runs" if len(over) > 1 else over.pop()
+    where = units if where == "prompts" else where
     together = " that hold for all lanes of a category together" if len(result.lanes) > 1 else ""
     return f" (95 % intervals over {where}{together})"
 

@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 from torch import nn
 from transformers import PreTrainedModel
 
+from playground.conversation import Message
 from playground.decoding import loop
 from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import Branches, Draft, Drafter, shared
@@ -225,8 +226,8 @@ def follows_the_law(
     """
     turns = [sampling] if then is None else [sampling, then]
 
-    def new_sampler(text: Sequence[int], seed: int, **settings: float) -> Sampler:
-        return Sampler(_request(seed, **settings), torch.device("cpu"), text, contract)
+    def new_sampler(text: Sequence[int], seed: int, later: bool = False, **settings: float) -> Sampler:
+        return Sampler(_request(seed, later, **settings), torch.device("cpu"), text, contract)
 
     def shortened(said: Sequence[int]) -> list[int]:
         return [*prompt, *said[forgotten:]]
@@ -249,7 +250,7 @@ def follows_the_law(
                 text = shortened(answers)
                 if target.length:
                     target.commit(drafter.rewind(min(shared(target.text, text), len(text) - 1)))
-                sampler = new_sampler(text, seed * draws + run, **settings)
+                sampler = new_sampler(text, seed * draws + run, settings is then, **settings)
                 grammar = language.start() if language else Grammar()
                 rounds = loop.decode(
                     target, after_forced(grammar, drafter), Confidence(2, stop_below), sampler, NoText(), text, LENGTH,
@@ -263,8 +264,9 @@ def follows_the_law(
 
 
 @cache
-def _request(seed: int, **settings: float) -> Request:
-    return Request("x", seed=seed, max_new_tokens=LENGTH, **settings)
+def _request(seed: int, later: bool, **settings: float) -> Request:
+    asked = Request("x", seed=seed, max_new_tokens=LENGTH, **settings)
+    return asked.next_turn(Message("assistant", "x"), "x") if later else asked
 
 
 def _bare(

@@ -22,7 +22,7 @@ from playground.decoding.drafters.lookup import NgramDrafter, SuffixDrafter
 from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.sampling import Sampler, whole
 from playground.drafting_methods import METHODS as DRAFTING_METHODS
-from playground.lane import Lane, samples_drafts
+from playground.lane import Lane, Request, samples_drafts
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
@@ -180,6 +180,7 @@ def test_turns_that_share_random_numbers_are_caught(monkeypatch):
     new = Sampler.__init__
     alike = lambda self, request, device, prompt_ids, contract: new(self, request, device, (), contract)  # noqa: E731
     monkeypatch.setattr(Sampler, "__init__", alike)
+    monkeypatch.setattr(Request, "turn_seed", property(lambda self: self.seed))
     assert not follows_the_law(law_of(llama()), V, assistant(), **TURNS)
 
 

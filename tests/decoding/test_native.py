@@ -241,11 +241,12 @@ def test_gate_and_up_projection_in_two_formats_are_run_by_torch():
 def test_a_product_does_not_depend_on_what_lies_in_its_memory(kind):
     """Slots without a token hold any bits. The sanitizers of test_native_library.py run this too."""
     layer, found = of_blocks(blocks(kind, 48, 512), None), engine()
-    bits, byte = torch.Generator().manual_seed(0), dict(size=(200_000,), dtype=torch.uint8)
+    bits, extremes = torch.Generator().manual_seed(0), torch.tensor([2**31 - 1, -(2**31)], dtype=torch.int32)
     for tokens in (1, 2, 3, 5, 9):
         x, outs = torch.randn(tokens, 512, generator=bits), []
-        assert found.functions.product_scratch(512, tokens) < 200_000
-        for scratch in (torch.zeros(**byte), *(torch.randint(256, generator=bits, **byte) for _ in range(4))):
+        words = found.functions.product_scratch(512, tokens) // 4
+        before = (extremes[torch.randint(2, (words,), generator=bits)] for _ in range(4))
+        for scratch in (torch.zeros(words, dtype=torch.int32), *before):
             outs.append(torch.empty(tokens, 48))
             numbers = x.data_ptr(), tokens, outs[-1].data_ptr(), 1, scratch.data_ptr()
             found.functions.product(byref(layer.matrix), 1, *numbers)

@@ -238,6 +238,16 @@ def test_a_speed_up_by_depth_says_how_many_answers_it_has_until_they_are_enough_
         assert [row[-1] for row in rows] == ["", shown]
 
 
+def test_answers_of_one_conversation_vary_together_at_a_depth():
+    rounds = [plain_round(0), plain_round(1, start_s=0.1)]
+    traces = [deep(rounds, 10) for _ in range(16)]
+    (alone,), (two,), (eight,) = (
+        metrics.by_depth(traces, units=units) for units in (None, [0, 1] * 8, [*range(8)] * 2)
+    )
+    assert alone.answers == two.answers == eight.answers == 16
+    assert two.over is None and alone.over and eight.over.freedom < alone.over.freedom
+
+
 def test_a_log_of_twenty_conversations_is_read():
     log = read_log(str(Path(__file__).parents[1] / "files" / "conversations.jsonl"), {})
     assert (log.conversations, len(log.turns), log.problems) == (20, 30, ())
