@@ -168,12 +168,14 @@ def test_a_conversation_is_passed_on_with_its_tools_and_its_cache(server):
     assert [message["content"] for message in earlier["messages"]][:2] == ["Hi", "Hello."]
     assert earlier["messages"][2]["content"] != "And now?", "its own turn must not be in the cache"
     server.asked.clear()
-    decode(backend, backend.lane(), Request("And now?", **asked), Watch())
+    request = Request("And now?", **asked)
+    decode(backend, backend.lane(), request, Watch())
     templated = next(body for path, body in server.asked if path == "/apply-template")
     assert [message["role"] for message in templated["messages"]] == ["user", "assistant", "user"]
     assert templated["tools"][0]["function"]["name"] == "f"
     assert templated["chat_template_kwargs"] == {"enable_thinking": False}
-    assert next(body for path, body in server.asked if path == "/completion")["cache_prompt"] is True
+    body = next(body for path, body in server.asked if path == "/completion")
+    assert body["cache_prompt"] is True and body["seed"] == request.turn_seed != request.seed
 
 
 @pytest.mark.parametrize("asked", [{}, {"history": dialogue("Hi", "Hello."), "prefix_cache": False}])

@@ -190,6 +190,8 @@ def test_a_conversation_is_passed_on_and_its_turns_share_a_cache_of_their_own():
         ):
             decode(backend, backend.lane(), request, Watch())
         tokenized = next(body for path, body in server.asked if path == "/tokenize")
-        salts = [body["cache_salt"] for _, body in server.asked if body and body.get("stream")]
+        streamed = [body for _, body in server.asked if body and body.get("stream")]
+    salts, seeds = ([body[name] for body in streamed] for name in ("cache_salt", "seed"))
     assert tokenized["chat_template_kwargs"] == {"enable_thinking": False} and tokenized["tools"]
     assert salts[0] == salts[1] and len(set(salts)) == 3
+    assert seeds[0] == seeds[3] and len(set(seeds)) == 3, "a seed for each turn"

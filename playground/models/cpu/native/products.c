@@ -217,7 +217,7 @@ INLINE void tile_of_others(int n, int kind, const int wide, const uint8_t *w, co
                     vi s = (high[t] << 8) + low[t];
                     if (kind == SIX_K) { /* unsigned, since slots without a token hold any bits */
                         uint32_t first = (uint32_t)in->first[at + t], both = (uint32_t)(in->whole[at + t] >> 2);
-                        s -= (int32_t)(begin ? both - first : first);
+                        s = (vi)((vu)s - (begin ? both - first : first));
                     }
                     sum[t] = fused(k.scale[begin / 4] * in->scale[at + t], __builtin_convertvector(s, vf), sum[t]);
                 }
