@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cpu, engines, parts, turns
+from benchmarks import cpu, engines, parts, races, turns
 from benchmarks.gpu import command as gpu
 from playground.commands import run_command
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     cpu.add(commands)
     engines.add(commands)
     turns.add(commands)
+    races.add(commands)
     gpu.add(commands)
     return parser
 
