@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -29,18 +30,31 @@ def placed(
     the ids that were drafted in its place. `grammar`: the answer's grammar, at its start."""
     grammar = grammar or Grammar()
     places = []
-    most = RANKS[-1]
     for at, scores, logits in _rows(target, sampler, prompt, answer):
         ids = [*answer[at : at + len(scores)]]
         grammar.limited(Draft(ids[:-1], [1.0] * (len(ids) - 1)))  # the grammar allows all of them
         p = sampler.probabilities(grammar.masked(scores, logits))
         grammar.commit(ids)
-        best = p.topk(min(most, p.shape[1]), dim=-1)
-        for row, (chances, likeliest) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
-            id_ = answer[at + row]
-            index = likeliest.index(id_) if id_ in likeliest else most
-            places.append(Placed.of(chances, index, p[row, list(drafted[at + row])].tolist()))
+        found = _placed(p, ids, drafted[at : at + len(ids)])
+        others = [row for row, id_ in enumerate(ids) if drafted[at + row] and id_ not in drafted[at + row]]
+        left = p[others]
+        for row, place in zip(left, others, strict=True):
+            row[list(drafted[at + place])] = 0
+        left /= left.sum(-1, keepdim=True).clamp_min(torch.finfo(left.dtype).tiny)
+        for place, it in zip(others, _placed(left, [ids[row] for row in others], [()] * len(others)), strict=True):
+            found[place] = replace(found[place], left=it)
+        places += found
     return places
+
+
+def _placed(p: torch.Tensor, ids: Sequence[int], drafted: Sequence[Sequence[int]]) -> list[Placed]:
+    """Places a token in each row of p."""
+    best = p.topk(min(RANKS[-1], p.shape[1]), dim=-1)
+    found = []
+    for row, (chances, likeliest) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+        index = likeliest.index(ids[row]) if ids[row] in likeliest else RANKS[-1]
+        found.append(Placed.of(chances, index, p[row, list(drafted[row])].tolist()))
+    return found
 
 
 def near_tie(

@@ -55,6 +55,7 @@ from playground.metrics.lossless import (
     judged,
     law_test,
     near_tie_of,
+    reasons,
     rounded,
     server_test,
     two_sample_test,

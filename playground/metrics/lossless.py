@@ -15,10 +15,11 @@ from typing import Literal
 import numpy as np
 
 from playground.metrics.drafts import positions
-from playground.trace import DraftToken, Round
+from playground.trace import DraftToken, Reason, Round, TargetToken
 
 RANKS = (1, 2, 4, 16)  # the last rank of each class of tokens; the tokens after it are one class more
-SIGNIFICANCE = 0.001  # a p-value below this is a fault; low, since many lanes are tested
+SIGNIFICANCE = 0.001  # the chance at most that an exact lane is called lossy; low, since many lanes are tested
+LEVEL = SIGNIFICANCE / 4  # of each test: a lane has four at most (Bonferroni). A p-value below this is a fault
 POWER = 0.8  # the chance to find the smallest bias that is reported
 LEAST_EXPECTED = 5  # tokens in a class, for the chi-square distribution to hold
 DEVIATIONS = 4  # standard deviations of rounding up to which a difference counts as a tie
@@ -59,12 +60,14 @@ class NearTie:
 class Placed:
     """A sampled token against the target's distribution p at its position. `rank`: the class of its rank (see RANKS),
     from 0. `chances`: the probability of each class; they add up to 1. `drafted`: p of each token that was drafted
-    there. `excluded`: its p is 0 by more than rounding does."""
+    there. `excluded`: its p is 0 by more than rounding does. `left`: the same token in what p leaves to tokens that
+    were not drafted there; None where nothing was drafted, or it was this token."""
 
     rank: int
     chances: tuple[float, ...]
     drafted: tuple[float, ...] = ()
     excluded: bool = False
+    left: Placed | None = None
 
     @classmethod
     def of(cls, best: Sequence[float], index: int, drafted: Sequence[float] = (), *, excluded: bool = False) -> Placed:
@@ -85,7 +88,7 @@ class LawTest:
 
     `draws`: tokens tested. `bias`: the total variation distance of the observed classes from the expected ones.
     `smallest_bias`: the probability that must move between classes to be found with a chance of POWER. `excluded`:
-    tokens whose p is 0, which are more than rounding explains if there are many (RARE).
+    tokens that exact sampling never gives; rounding explains a few (RARE).
     """
 
     draws: int
@@ -96,7 +99,7 @@ class LawTest:
 
     @property
     def passed(self) -> bool:
-        return self.p_value >= SIGNIFICANCE
+        return self.p_value >= LEVEL
 
 
 Logprobs = Literal["raw", "processed", "rounded", "wrong", "none"]
@@ -129,31 +132,38 @@ class Scored:
 
 @dataclass(frozen=True)
 class ServerTest:
-    """A test of a server's sampled tokens by what it says itself.
+    """A test of a server's sampled tokens against tokens drawn alone, by the same server or by another one.
 
-    `logprobs`: what its log-probabilities are: "raw", of the model; "processed", after temperature, top-k and top-p;
-    "rounded" to a step of STEPS; "wrong", neither of the former, since tokens that were drawn alone do not follow them.
-    `control`: the test of the tokens drawn alone, where nothing is drafted. `law`: that of the answers' tokens, where
-    the log-probabilities can be trusted. `against`: otherwise that of the answers' tokens against those drawn alone.
+    `logprobs`: what the log-probabilities of the tokens drawn alone are: "raw", of the model; "processed", after
+    temperature, top-k and top-p; "rounded" to a step of STEPS; "wrong", neither of the former, since these tokens do
+    not follow them: either they are not what is sampled from, or the server samples by other settings than it was
+    given. `control`: the test of that. `against`: the test of tokens in whose place a draft was verified. `bonus`: of
+    those after a draft that was accepted as a whole. Neither of the two depends on what the log-probabilities are.
+    `law`: the test of the former by log-probabilities that the control trusts: it finds less, and also what has no
+    part in speculation and escaped the control.
     """
 
     logprobs: Logprobs
     control: LawTest | None
-    law: LawTest | None = None
-    against: LawTest | None = None
+    law: LawTest | None
+    against: LawTest | None
+    bonus: LawTest | None
 
 
-def server_test(scored: Sequence[Scored], temperature: float, top_p: float) -> ServerTest:
-    """Test tokens that a server sampled with as much top-k as it scored tokens."""
+def server_test(verified: Sequence[Scored], bonus: Sequence[Scored], temperature: float, top_p: float) -> ServerTest:
+    """Test tokens that a server sampled with as much top-k as tokens were scored."""
+    scored, n = [*verified, *bonus], len(verified)
     raw, processed = ([each.placed(*how) for each in scored] for how in ((temperature, top_p), (1.0, 1.0)))
+    against, of_bonus = paired_test(raw[:n]), paired_test(raw[n:])
     controls = [law_test([alone for _, alone in placed]) for placed in (raw, processed)]
     name: Logprobs = "rounded" if rounded(scored) else "wrong"
     if name == "wrong":
         given: tuple[Logprobs, ...] = ("raw", "processed")
         for meant, placed, control in zip(given, (raw, processed), controls, strict=True):
             if control is None or control.passed:
-                return ServerTest(meant, control, law_test([token for token, _ in placed]))
-    return ServerTest(name, controls[0], against=paired_test(raw))
+                law = law_test([token for token, _ in placed[:n]])
+                return ServerTest(meant, control, law, against, of_bonus)
+    return ServerTest(name, controls[0], None, against, of_bonus)
 
 
 def rounded(scored: Sequence[Scored]) -> bool:
@@ -203,7 +213,7 @@ class AcceptanceTest:
 
     @property
     def passed(self) -> bool:
-        return self.p_value >= SIGNIFICANCE
+        return self.p_value >= LEVEL
 
 
 def judged(rounds: Sequence[Round], joint: bool = False) -> list[list[DraftToken]]:
@@ -223,6 +233,17 @@ def judged(rounds: Sequence[Round], joint: bool = False) -> list[list[DraftToken
                 places[position - 1].append(token)
         found += places
     return found
+
+
+def reasons(rounds: Sequence[Round]) -> list[Reason | None]:
+    """Return for each output token why the target added it; None for an accepted draft token.
+
+    Whether a draft is accepted as a whole is decided before the bonus token is drawn, so bonus tokens follow the
+    target's distribution. A corrected token alone does not: it follows what p has over q. Together with the accepted
+    ones in places of their own it does, and so they are tested together (`judged`). Where drafts are chosen, it
+    follows p without the drafted tokens (`Placed.left`).
+    """
+    return [token.reason if isinstance(token, TargetToken) else None for each in rounds for token in each.tokens]
 
 
 def acceptance_test(
@@ -245,7 +266,7 @@ def acceptance_test(
     if deviation < 1:
         return None
     z = (accepted - sum(due)) / deviation
-    found = stats.norm.isf(SIGNIFICANCE / 2) + stats.norm.ppf(POWER)
+    found = stats.norm.isf(LEVEL / 2) + stats.norm.ppf(POWER)
     n = len(due)
     return AcceptanceTest(n, accepted / n, sum(due) / n, float(2 * stats.norm.sf(abs(z))), float(found * deviation / n))
 
@@ -264,15 +285,16 @@ def law_test(tokens: Sequence[Placed]) -> LawTest | None:
         return None
     chances, seen = _merged(groups, chances, seen)
     test = _tested(len(tokens), (seen - chances).sum(0), np.diag(chances.sum(0)) - chances.T @ chances)
-    if excluded := sum(token.excluded for token in tokens):
-        p_value = min(1.0, 2 * min(test.p_value, float(stats.binom.sf(excluded - 1, len(tokens), RARE))))
-        return replace(test, p_value=p_value, excluded=excluded)
-    return test
+    excluded = sum(token.excluded for token in tokens)
+    return _with_excluded(test, excluded, float(stats.binom.sf(excluded - 1, len(tokens), RARE)))
 
 
 def paired_test(pairs: Sequence[tuple[Placed, Placed]]) -> LawTest | None:
     """Test that the two tokens of each pair, drawn after the same text, follow one distribution, whichever it is: by
-    the classes of their ranks (Stuart 1955, Maxwell 1970). None if there are too few for two classes."""
+    the classes of their ranks (Stuart 1955, Maxwell 1970), and by how many of each side are excluded. None if there are
+    too few for two classes."""
+    from scipy import stats  # takes seconds
+
     if not pairs:
         return None
     ones = np.eye(len(RANKS) + 1)
@@ -285,7 +307,16 @@ def paired_test(pairs: Sequence[tuple[Placed, Placed]]) -> LawTest | None:
     covariance = apart.T @ apart
     if np.linalg.matrix_rank(covariance) < len(groups) - 1:
         return None
-    return _tested(len(pairs), apart.sum(0), covariance)
+    test = _tested(len(pairs), apart.sum(0), covariance)
+    excluded, theirs = (sum(pair[i].excluded for pair in pairs) for i in (0, 1))
+    return _with_excluded(test, excluded, float(stats.binom.sf(excluded - 1, excluded + theirs, 0.5)))
+
+
+def _with_excluded(test: LawTest, excluded: int, p_value: float) -> LawTest:
+    """Add the test, with this p-value, that there are not too many excluded tokens."""
+    if not excluded:
+        return test
+    return replace(test, p_value=min(1.0, 2 * min(test.p_value, p_value)), excluded=excluded)
 
 
 def two_sample_test(samples: Sequence[tuple[Sequence[str], Sequence[str]]]) -> LawTest | None:
@@ -364,5 +395,5 @@ def _noncentrality(freedom: int) -> float:
     """Return the noncentrality at which a chi-square variable is significant with a chance of POWER."""
     from scipy import optimize, stats  # takes seconds
 
-    bound = stats.chi2.isf(SIGNIFICANCE, freedom)
+    bound = stats.chi2.isf(LEVEL, freedom)
     return float(optimize.brentq(lambda x: stats.ncx2.sf(bound, freedom, x) - POWER, 1e-3, 200))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from playground.lane import Axis, Lane, Request, label
+from playground.lane import LOCAL, Axis, Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, Logprobs, NearTie, differs
 from playground.metrics import load as under_load
 from playground.metrics.depth import EDGES, DepthFigures, by_depth
@@ -115,11 +115,13 @@ class LaneCheck:
     """The check that a lane's output is the target's own. `lane`: its label. `outputs`: the greedy outputs compared, of
     which `identical` were the same tokens. `sampled`: the number of sampled tokens. `law`: the test of those at
     positions where a draft token was verified (of all for the standard lane, and for rules that judge drafts as a
-    whole). Tests are None where there were too few tokens.
+    whole). `bonus`: the test of those after a draft that was accepted as a whole. `corrected`: of those in place of
+    drafted ones, where these were chosen and not sampled. Tests are None where there were too few tokens.
 
-    Of a server's lane: `logprobs`, `control` and `against` are those of a `metrics.ServerTest`. Where it gives no
-    log-probabilities ("none"), `against` is the test of the first words of its answers against the baseline's. Else
-    `drafted` is the number of tokens of greedy outputs in whose place it verified a draft."""
+    Of a server's lane: `logprobs`, `control`, `law`, `against` and `bonus` are those of a `metrics.ServerTest`; `law`
+    decides nothing beside `against`. Where it gives no log-probabilities ("none"), `against` is the test of the first
+    words of its answers against the baseline's. Else `drafted` is the number of tokens of greedy outputs in whose place
+    it verified a draft."""
 
     lane: str
     outputs: int
@@ -132,6 +134,8 @@ class LaneCheck:
     control: LawTest | None = None
     against: LawTest | None = None
     drafted: int | None = None
+    bonus: LawTest | None = None
+    corrected: LawTest | None = None
 
     @property
     def faults(self) -> tuple[Differing, ...]:
@@ -139,7 +143,8 @@ class LaneCheck:
 
     @property
     def passed(self) -> bool:
-        return not self.faults and all(test.passed for test in (self.law, self.acceptance, self.against) if test)
+        tests = (self.against or self.law, self.acceptance, self.bonus, self.corrected)
+        return not self.faults and all(test.passed for test in tests if test)
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,17 @@ class LosslessResult:
     def failed(self) -> bool:
         """True where a lane is not lossless."""
         return not all(check.passed for check in self.checks)
+
+    @property
+    def baseline_server(self) -> Lane | None:
+        """The lane of another server, without speculation, that a server was compared with."""
+        return self.baseline if self.baseline and self.baseline.backend not in (LOCAL, self.lanes[0].backend) else None
+
+    def unsure(self, check: LaneCheck) -> bool:
+        """Return True where drafts were not seen to change anything, but a server's tokens do not follow its
+        log-probabilities, and no other server shows whether they have to."""
+        followed = check.logprobs != "wrong" and (check.law is None or check.law.passed)
+        return check.passed and bool(check.logprobs) and not followed and self.baseline_server is None
 
 
 @dataclass(frozen=True)

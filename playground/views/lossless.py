@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from playground.format import UNKNOWN, beginning, count, percent
@@ -43,9 +43,10 @@ def table(result: LosslessResult) -> Table:
     return Table(
         "Is the output the target's own?",
         ("lane", "verdict", "greedy outputs identical", "near-ties", "faults", "sampled tokens", "tested",
-         "p-value", "bias seen", "smallest bias found", "accepted", "expected", "p-value of these"),
-        tuple(_row(check, names_of(result.lanes)) for check in result.checks),
-        numbers=11,
+         "p-value", "bias seen", "smallest bias found", "accepted", "expected", "p-value of these",
+         "bonus tokens tested", "p-value of bonus tokens", "corrected tokens tested", "p-value of corrected tokens"),
+        tuple(_row(check, result) for check in result.checks),
+        numbers=15,
     )  # fmt: skip
 
 
@@ -58,7 +59,12 @@ def headline(result: LosslessResult) -> str:
     found = sum(not check.passed for check in checks if LOSSY in check.lane)
     samples = sum(check.sampled for check in exact)
     over = f"{count(len(exact), 'drafter')}, {count(len(result.prompts), 'prompt')}, {count(samples, 'sampled token')}"
-    said = f"NOT lossless: {', '.join(failed)}." if failed else f"No difference found: {over}."
+    if failed:
+        said = f"NOT lossless: {', '.join(failed)}."
+    elif unsure := [names[check.lane] for check in exact if result.unsure(check)]:
+        said = f"Cannot tell: {', '.join(unsure)}, {over}."
+    else:
+        said = f"No difference found: {over}."
     lossy = count(len(checks) - len(exact), "lane")
     caught = f" Of {lossy} wrong on purpose, {found} {'was' if found == 1 else 'were'} caught."
     return said + (caught if len(checks) > len(exact) else "")
@@ -79,38 +85,45 @@ def method(result: LosslessResult) -> str:
         f"decoding's, token for token. Of the tokens sampled at temperature {request.temperature:g}, those at "
         "positions where a draft token was verified (all of them, where a rule judges a draft as a whole) are tested "
         "against the distribution that the target gives them in a plain pass: by the class of their rank (1, 2, 3 to "
-        "4, 5 to 16, further), chi-square. The smallest bias is the probability that must move between ranks to be "
-        f"found with a chance of {lossless.POWER:.0%}. The draft tokens that were accepted are counted against how "
-        "many exact verification would accept. "
-        f"A fault is p < {lossless.SIGNIFICANCE:g}."
+        "4, 5 to 16, further), chi-square. So are bonus tokens, by themselves; and corrected tokens, where drafts are "
+        "chosen, against what the distribution leaves to tokens that were not drafted. The smallest bias is the "
+        f"probability that must move between ranks to be found with a chance of {lossless.POWER:.0%}. The draft tokens "
+        f"that were accepted are counted against how many exact verification would accept. {_fault()}"
+    )
+
+
+def _fault() -> str:
+    return (
+        f"A fault is p < {lossless.LEVEL:g}: of a thousand exact lanes at most {1000 * lossless.SIGNIFICANCE:g} fails, "
+        "its tests taken together."
     )
 
 
 def _in_server(result: LosslessResult, baseline: Lane) -> str:
     request, itself = result.request, baseline in result.lanes
     how = f"temperature {request.temperature:g}, top-k {request.top_k} and top-p {request.top_p:g}"
-    against = "tokens that it draws alone, one a request, which leaves nothing to draft"
-    greedy = f"the {against}" if itself else f"those of {baseline.target} in {baseline.backend}"
+    alone = "alone, one a request, which leaves nothing to draft"
+    greedy = f"the tokens that it draws {alone}" if itself else f"those of {baseline.target} in {baseline.backend}"
     if any(check.logprobs == "none" for check in result.checks):
         return (
-            f"Greedy outputs are compared with {greedy}. It gives no log-probabilities of token ids: the first "
+            f"Greedy outputs are compared with {greedy}. There are no log-probabilities of token ids: the first "
             f"{request.max_new_tokens} tokens of answers at {how} are compared with as many answers of the baseline, "
-            f"by how often each text comes (chi-square, p < {lossless.SIGNIFICANCE:g} is a fault)."
+            f"by how often each text comes (chi-square, p < {lossless.LEVEL:g} is a fault)."
         )
+    drawn = f"tokens that {baseline.backend if result.baseline_server else 'it'} draws {alone}"
     return (
         f"Greedy outputs are compared with {greedy}. Of the tokens sampled at {how}, those at positions where a draft "
-        "token was verified are tested against the server's own log-probabilities there, from a request for one token, "
-        "by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The control is as many tokens that "
-        "it drew alone. Where they do not follow the log-probabilities, both kinds of "
-        "token are compared instead. The smallest bias is the probability that must move between ranks to be found "
-        f"with a chance of {lossless.POWER:.0%}. A fault is p < {lossless.SIGNIFICANCE:g}."
+        f"token was verified are compared with {drawn}, after the same text: by the class of their rank (1, 2, 3 to 4, "
+        "5 to 16, further), chi-square. So are bonus tokens, by themselves. The control compares the tokens drawn "
+        "alone with the log-probabilities at their places. The smallest bias is the probability that must move between "
+        f"ranks to be found with a chance of {lossless.POWER:.0%}. {_fault()}"
     )
 
 
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
     name = names_of(result.lanes)[check.lane]
-    verdict = "no difference found" if check.passed else "NOT lossless"
-    sampled = [_served(check)] if check.logprobs else [_sampled(check), _accepted(check)]
+    verdict = "NOT lossless" if not check.passed else "cannot tell" if result.unsure(check) else "no difference found"
+    sampled = _served(check, result) if check.logprobs else [_sampled(check), *_own(check), _accepted(check)]
     yield " ".join(filter(None, [f"{name}: {verdict}.", _greedy(check), *sampled]))
     for each in check.differing:
         yield f"{name}, {_where(each, result)}: {_difference(each)}"
@@ -138,37 +151,56 @@ def _sampled(check: LaneCheck) -> str:
     if law.passed:
         power = f"a bias of {law.smallest_bias:.1%} would have been found"
         return f"The ranks of {tested} show no bias (p = {law.p_value:.2g}; {power})."
-    never = f"{count(law.excluded, 'token')} can never come by these settings; " if law.excluded else ""
-    return f"The ranks of {tested} are {law.bias:.1%} off the target's distribution ({never}p = {law.p_value:.1g})."
+    return f"The ranks of {tested} are {law.bias:.1%} off the target's distribution ({_p(law)})."
+
+
+def _p(test: lossless.LawTest) -> str:
+    never = f"{count(test.excluded, 'token')} of them can never come; " if test.excluded else ""
+    return f"{never}p = {test.p_value:.1g}"
+
+
+def _own(check: LaneCheck) -> Iterator[str]:
+    """Say what the tests of the target's own tokens after drafts found."""
+    for name, test in (("bonus", check.bonus), ("corrected", check.corrected)):
+        if test and test.passed:
+            power = f"{test.smallest_bias:.1%} would have been found"
+            yield f"{test.draws:,} {name} tokens show none either (p = {test.p_value:.2g}; {power})."
+        elif test:
+            yield f"{test.draws:,} {name} tokens are {test.bias:.1%} off it ({_p(test)})."
 
 
 LOGPROBS = {
     "processed": "Its log-probabilities are those after temperature, top-k and top-p, not the model's.",
-    "rounded": "Its log-probabilities are rounded too coarsely to test by.",
-    "wrong": "Its log-probabilities are not of the distribution that it samples from, which makes no server lossy.",
+    "rounded": "Its log-probabilities are rounded too coarsely to check them.",
+    "wrong": "Tokens that it draws alone do not follow its log-probabilities at these settings: it samples by others, "
+    "or the log-probabilities are not of its distribution. A --baseline-server would tell.",
+}
+BASELINE = {
+    "processed": "The baseline's log-probabilities are those after temperature, top-k and top-p, not the model's.",
+    "rounded": "The baseline's log-probabilities are rounded too coarsely to check them.",
+    "wrong": "Tokens that the baseline draws do not follow its log-probabilities at these settings, so both servers "
+    "are compared by their tokens alone.",
 }
 
 
-def _served(check: LaneCheck) -> str:
-    """Say what the test of a server's sampled tokens found."""
-    said = [LOGPROBS.get(check.logprobs or "", "")]
+def _served(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
+    """Say what the tests of a server's sampled tokens found."""
+    yield (BASELINE if result.baseline_server else LOGPROBS).get(check.logprobs or "", "")
     if check.logprobs == "wrong" and check.control:
         it = check.control
-        said.append(
-            f"{it.draws:,} tokens that it drew alone, where nothing is drafted, are {it.bias:.1%} off them (p = "
-            f"{it.p_value:.1g})."
-        )
+        yield f"{it.draws:,} tokens drawn alone are {it.bias:.1%} off them (p = {it.p_value:.1g})."
+    if not result.baseline_server and check.law and not check.law.passed:
+        yield f"{_sampled(check)} More draws or a --baseline-server would tell whether drafts make the difference."
     if not check.against:
-        return " ".join(filter(None, [*said, _sampled(check)]))
+        yield f"Of {check.sampled:,} sampled tokens too few were drafted, or all were too certain, to test."
     of = "answers, by their first words," if check.logprobs == "none" else "sampled tokens that were drafted"
-    against = "the baseline's" if check.logprobs == "none" else "tokens that it drew alone"
-    test = check.against
-    if test.passed:
-        power = f"a bias of {test.smallest_bias:.1%} would have been found"
-        said.append(f"{test.draws:,} {of} do not differ from {against} (p = {test.p_value:.2g}; {power}).")
-    else:
-        said.append(f"{test.draws:,} {of} are {test.bias:.1%} off {against} (p = {test.p_value:.1g}).")
-    return " ".join(filter(None, said))
+    drawn = "the baseline's" if result.baseline_server or check.logprobs == "none" else "tokens that it drew alone"
+    for what, test in ((of, check.against), ("bonus tokens", check.bonus)):
+        if test and test.passed:
+            power = f"a bias of {test.smallest_bias:.1%} would have been found"
+            yield f"{test.draws:,} {what} do not differ from {drawn} (p = {test.p_value:.2g}; {power})."
+        elif test:
+            yield f"{test.draws:,} {what} are {test.bias:.1%} off {drawn} ({_p(test)})."
 
 
 def _accepted(check: LaneCheck) -> str:
@@ -203,22 +235,27 @@ def _where(each: Differing, result: LosslessResult) -> str:
     return f"prompt {each.question + 1}{turn} ({beginning(result.prompts[each.question], 40)})"
 
 
-def _row(check: LaneCheck, names: Mapping[str, str]) -> tuple[str, ...]:
-    law, rule = check.law or check.against, check.acceptance
+def _row(check: LaneCheck, result: LosslessResult) -> tuple[str, ...]:
+    law, rule = check.against or check.law, check.acceptance
     plain = check.lane == STANDARD
-    verdict = "pass" if check.passed else "FAIL"
+    verdict = "cannot tell" if result.unsure(check) else "pass" if check.passed else "FAIL"
     return (
-        names[check.lane],
+        names_of(result.lanes)[check.lane],
         f"{verdict} (control)" if plain else f"{verdict}, {LOSSY} rule" if LOSSY in check.lane else verdict,
         f"{check.identical} of {check.outputs}",
         str(sum(each.judged and not each.fault for each in check.differing)),
         str(len(check.faults)),
         f"{check.sampled:,}",
-        f"{law.draws:,}" if law else "0",
-        f"{law.p_value:.2g}" if law else UNKNOWN,
+        *_tested(law),
         percent(law.bias if law else None, 1),
         percent(law.smallest_bias if law else None, 1),
         percent(rule.accepted if rule else None, 1),
         percent(rule.due if rule else None, 1),
         f"{rule.p_value:.2g}" if rule else UNKNOWN,
+        *_tested(check.bonus),
+        *_tested(check.corrected),
     )
+
+
+def _tested(test: lossless.LawTest | None) -> tuple[str, str]:
+    return (f"{test.draws:,}", f"{test.p_value:.2g}") if test else ("0", UNKNOWN)

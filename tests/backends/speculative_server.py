@@ -20,16 +20,20 @@ from transformers import PreTrainedTokenizerBase
 from tests.backends.stand_in import listed
 from tests.tiny import small_llama
 
-Fault = Literal["", "draft's p", "no residual", "temperature twice", "top-p after", "greedy drafts"]
+Fault = Literal[
+    "", "draft's p", "no residual", "temperature twice", "top-p after", "greedy drafts", "bonus from drafter",
+    "told as drawn", "typical", "the p before",
+]  # fmt: skip
 Logprobs = Literal["raw", "processed", "rounded", "wrong", "none"]
 AHEAD = 3
 Step = tuple[list[int], int]  # its tokens, and how many were drafted
 
 
 class Speculative:
-    """A llama-server. `fault`: of its verification, which one token alone never meets. `logprobs`: what it reports as
-    such. `prompt`: the ids that it reads any prompt as. `drafts`: whether it speculates; `every`: and at one token in
-    how many. `within`: the ids of tokens that end inside a character, modulo 3."""
+    """A llama-server. `fault`: of its verification, which one token alone never meets. `heat`: by how much the
+    temperature that it samples at, alone too, is above the one of the request. `logprobs`: what it reports as such.
+    `prompt`: the ids that it reads any prompt as. `drafts`: whether it speculates; `every`: and at one token in how
+    many. `within`: the ids of tokens that end inside a character, modulo 3."""
 
     within: int | None = None
 
@@ -41,8 +45,10 @@ class Speculative:
         prompt: tuple[int, ...] = (40, 41, 42),
         drafts: bool = True,
         every: int = 1,
+        heat: float = 1.0,
     ) -> None:
         self.fault, self.logprobs, self.prompt, self.drafts, self.every = fault, logprobs, prompt, drafts, every
+        self.heat = heat
         self.target, self.drafter = (_table(tokenizer, spread) for spread in (0.3, 0.2))
 
     def respond(self, request: httpx.Request) -> httpx.Response:
@@ -90,11 +96,12 @@ class Speculative:
 
     def one(self, ids: list[int], how: Any) -> tuple[int, list[tuple[int, float]]]:
         """The next token, and the log-probabilities of the likeliest."""
-        law = {"wrong": self.drafter, "none": None}.get(self.logprobs, self.target)
-        drawn = _drawn(np.random.default_rng(how.seed), _law(self.target[ids[-1]], how))
-        if law is None:
+        table = {"wrong": self.drafter, "none": None}.get(self.logprobs, self.target)
+        drawn = self._plain(np.random.default_rng(how.seed), ids[-1], how)
+        if table is None:
             return drawn, []
-        p = _law(law[ids[-1]], how) if self.logprobs == "processed" else _softmax(law[ids[-1]])
+        given = how if self.logprobs == "processed" else SimpleNamespace(temperature=1.0, top_k=0, top_p=1.0)
+        p = _law(table, ids[-1], given)
         best = np.argsort(-p)[:20]
         known = [(int(id_), float(np.log(max(p[id_], 1e-30)))) for id_ in best]
         if self.logprobs == "rounded":
@@ -113,26 +120,37 @@ class Speculative:
             tokens, drafted = self._step(rng, last, how) if drafts else ([self._plain(rng, last, how)], 0)
 
     def _plain(self, rng: np.random.Generator, last: int, how: Any) -> int:
-        return _drawn(rng, _law(self.target[last], how))
+        return _drawn(rng, _law(self.target, last, how, self.heat))
 
     def _step(self, rng: np.random.Generator, last: int, how: Any) -> Step:
         fault = self.fault if bool(how.temperature) != (self.fault == "greedy drafts") else ""
-        judged = how
+        judged, heat = how, self.heat
         if fault == "temperature twice":
-            judged = SimpleNamespace(**{**vars(how), "temperature": how.temperature**2})
+            heat *= how.temperature
         if fault == "top-p after":
             judged = SimpleNamespace(**{**vars(how), "top_p": 1.0})
         tokens: list[int] = []
+        before = last
         for _ in range(AHEAD):
-            q, p = _law(self.drafter[last], judged), _law(self.target[last], judged)
+            q, p = (_law(of, last, judged, heat) for of in (self.drafter, self.target))
+            if fault == "the p before":
+                p = _law(self.target, before, judged, heat)
             x = _drawn(rng, q)
             if fault == "greedy drafts":  # a drafter that is wrong, and believed
-                x = int(np.argsort(-self.drafter[last])[1])
-            elif fault != "draft's p" and rng.random() >= p[x] / q[x]:
-                left = p if fault == "no residual" else np.maximum(p - q, 0)
+                x = int(np.argsort(-self.drafter.logits[last])[1])
+            elif fault == "told as drawn":
+                x = int(q.argmax())
+            kept = fault in ("draft's p", "greedy drafts") or rng.random() < p[x] / q[x]
+            if fault == "typical":
+                kept = p[x] > 0.2
+            if not kept:
+                left = p if fault in ("no residual", "typical") else np.maximum(p - q, 0)
                 law = _nucleus(left / left.sum(), how.top_p if fault == "top-p after" else 1.0)
                 return [*tokens, _drawn(rng, law)], AHEAD
-            tokens.append(last := x)
+            tokens.append(x)
+            before, last = last, x
+        if fault == "bonus from drafter":
+            return [*tokens, _drawn(rng, _law(self.drafter, last, how))], AHEAD
         return [*tokens, self._plain(rng, last, how)], AHEAD
 
 
@@ -197,12 +215,18 @@ class SpeculativeChat(Speculative):
         return [*chunks, end]
 
 
+class Table:
+    """The logits after each token alone, (vocabulary, vocabulary), and the laws made of them so far."""
+
+    def __init__(self, logits: np.ndarray) -> None:
+        self.logits, self.laws = logits, dict[tuple[Any, ...], np.ndarray]()
+
+
 @cache
-def _table(tokenizer: PreTrainedTokenizerBase, spread: float) -> np.ndarray:
-    """The logits after each token alone, (vocabulary, vocabulary)."""
+def _table(tokenizer: PreTrainedTokenizerBase, spread: float) -> Table:
     model = small_llama(tokenizer, initializer_range=spread)
     with torch.inference_mode():
-        return model(torch.arange(len(tokenizer))[:, None]).logits[:, -1].double().numpy()
+        return Table(model(torch.arange(len(tokenizer))[:, None]).logits[:, -1].double().numpy())
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -210,13 +234,20 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return p / p.sum()
 
 
-def _law(logits: np.ndarray, how: Any) -> np.ndarray:
-    if not how.temperature:
+def _law(table: Table, last: int, how: Any, heat: float = 1.0) -> np.ndarray:
+    key = last, how.temperature * heat, how.top_k, how.top_p
+    if key not in table.laws:
+        table.laws[key] = _filtered(table.logits[last], *key[1:])
+    return table.laws[key]
+
+
+def _filtered(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+    if not temperature:
         return np.eye(len(logits))[logits.argmax()]
-    p = _softmax(logits / how.temperature)
-    if how.top_k:
-        p[np.argsort(-p)[how.top_k :]] = 0
-    return _nucleus(p / p.sum(), how.top_p)
+    p = _softmax(logits / temperature)
+    if top_k:
+        p[np.argsort(-p)[top_k:]] = 0
+    return _nucleus(p / p.sum(), top_p)
 
 
 def _nucleus(p: np.ndarray, top_p: float) -> np.ndarray:

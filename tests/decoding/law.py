@@ -174,15 +174,20 @@ class Language:
 
 
 def continuations(
-    law: Law, sampler: Sampler, prompt: Sequence[int], language: Language | None = None
+    law: Law,
+    sampler: Sampler,
+    prompt: Sequence[int],
+    language: Language | None = None,
+    length: int = LENGTH,
+    ends: Callable[[tuple[int, ...]], bool] = lambda text: False,
 ) -> dict[tuple[int, ...], float]:
-    """All outputs of LENGTH tokens that can come after the prompt, and how likely each is. Those of a language may end
-    earlier, and a token that leaves it has the score -inf."""
+    """All outputs of so many tokens that can come after the prompt, and how likely each is. Those of a language may end
+    earlier, and a token that leaves it has the score -inf. `ends`: whether an output ends here."""
     chances: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(LENGTH):
+    for _ in range(length):
         longer = {}
         for text, chance in chances.items():
-            if language and text[-1:] == (language.eos,):
+            if ends(text) or (language and text[-1:] == (language.eos,)):
                 longer[text] = chance
                 continue
             before = [*prompt, *text]
@@ -211,8 +216,9 @@ def follows_the_law(
     language: Language | None = None,
     rule: Rule = decide,
     contract: Contract | None = None,
-    then: Mapping[str, float] | None = None,
+    then: Sequence[Mapping[str, float]] = (),
     forgotten: int = 0,
+    length: int = LENGTH,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
@@ -220,11 +226,12 @@ def follows_the_law(
 
     Args:
         stop_below: the threshold of their lookahead.
-        then: the settings of a second turn, which goes on with the caches of the first and has the same seed. The
-            answers of both turns together are compared.
-        forgotten: how many tokens of the first answer a template leaves out of the second turn's prompt.
+        then: the settings of later turns, which go on with the caches of those before and have the same seed. The
+            answers of all turns together are compared.
+        forgotten: how many tokens of the earlier answers a template leaves out of a later turn's prompt.
+        length: of each answer.
     """
-    turns = [sampling] if then is None else [sampling, then]
+    turns = [sampling, *then]
 
     def new_sampler(text: Sequence[int], seed: int, later: bool = False, **settings: float) -> Sampler:
         return Sampler(_request(seed, later, **settings), torch.device("cpu"), text, contract)
@@ -237,7 +244,7 @@ def follows_the_law(
         before, chances = chances, {}
         for said, chance in before.items():
             text = shortened(said)
-            following = continuations(law, new_sampler(text, 0, **settings), text, language)
+            following = continuations(law, new_sampler(text, 0, **settings), text, language, length)
             chances |= {(*said, *its): chance * of_it for its, of_it in following.items()}
     eos_ids = (language.eos,) if language else ()
     counts = dict.fromkeys(chances, 0)
@@ -246,14 +253,14 @@ def follows_the_law(
         for run in range(draws):
             target = FakeModel(law, vocab_size)
             drafter, answers = new_drafter(target), ()
-            for settings in turns:
+            for turn, settings in enumerate(turns):
                 text = shortened(answers)
                 if target.length:
                     target.commit(drafter.rewind(min(shared(target.text, text), len(text) - 1)))
-                sampler = new_sampler(text, seed * draws + run, settings is then, **settings)
+                sampler = new_sampler(text, seed * draws + run, turn > 0, **settings)
                 grammar = language.start() if language else Grammar()
                 rounds = loop.decode(
-                    target, after_forced(grammar, drafter), Confidence(2, stop_below), sampler, NoText(), text, LENGTH,
+                    target, after_forced(grammar, drafter), Confidence(2, stop_below), sampler, NoText(), text, length,
                     eos_ids, rule, grammar=grammar,
                 )  # fmt: skip
                 answers += tuple(token.id for round_ in rounds for token in round_.tokens)

@@ -108,7 +108,7 @@ def test_sampled_drafts_leave_the_law_of_both_turns_of_a_conversation(way, verif
     """Under a rule that depends on the text, and one that does not."""
     contract = Contract(GenerationConfig(suppress_tokens=[1], bad_words_ids=[[0, 2], [2, 3, 0]]), [], 4)
     rule, drafts = partial(decide, verification=verification), drafter(way, random_law(2, 4), 4)
-    turns = dict(temperature=1.0, top_k=2, then=dict(temperature=1.0, top_k=2))
+    turns = dict(temperature=1.0, top_k=2, then=[dict(temperature=1.0, top_k=2)])
     assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, contract=contract, **turns)
 
 

@@ -153,7 +153,8 @@ def sampling_drafter(way, folder):
     return lambda target: CompositeDrafter(NgramDrafter(4, 2), tree) if several else tree
 
 
-TURNS = dict(temperature=2.0, top_k=2, then=dict(temperature=1.6, top_k=2))
+TURNS = dict(temperature=2.0, top_k=2, then=[dict(temperature=1.6, top_k=2)])
+THREE = dict(temperature=2.0, top_k=2, then=[dict(temperature=1.6, top_k=2), dict(temperature=1.8, top_k=2)], length=2)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,15 @@ TURNS = dict(temperature=2.0, top_k=2, then=dict(temperature=1.6, top_k=2))
 def test_both_turns_of_a_conversation_follow_the_law_under_one_seed(way, verification, tmp_path):
     rule = partial(verify.decide, verification=verification)
     assert follows_the_law(law_of(llama()), V, sampling_drafter(way, tmp_path), rule=rule, **TURNS)
+
+
+@pytest.mark.parametrize(
+    ("way", "verification"),
+    selected(SAMPLED, [("mtp", "block")]),
+)
+def test_three_turns_of_a_conversation_follow_the_law_under_one_seed(way, verification, tmp_path):
+    rule = partial(verify.decide, verification=verification)
+    assert follows_the_law(law_of(llama()), V, sampling_drafter(way, tmp_path), draws=600, rule=rule, **THREE)
 
 
 class OwnNumbers(AssistantDrafter):
@@ -182,6 +192,7 @@ def test_turns_that_share_random_numbers_are_caught(monkeypatch):
     monkeypatch.setattr(Sampler, "__init__", alike)
     monkeypatch.setattr(Request, "turn_seed", property(lambda self: self.seed))
     assert not follows_the_law(law_of(llama()), V, assistant(), **TURNS)
+    assert not follows_the_law(law_of(llama()), V, assistant(), **THREE)
 
 
 def confidences(grown: RememberedBranches) -> list[float]:

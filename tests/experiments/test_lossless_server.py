@@ -24,7 +24,7 @@ from tests.backends.speculative_server import Behind, Speculative, SpeculativeCh
 from tests.backends.stand_in import standing_in
 from tests.tiny import small_llama
 
-FAULTS = ("draft's p", "no residual", "temperature twice", "top-p after")
+FAULTS = ("draft's p", "temperature twice", "top-p after", "bonus from drafter")
 ASKED = tuple(Question("qa", Request(text, max_new_tokens=32)) for text in ("Waves?", "Winters?"))
 
 
@@ -63,8 +63,9 @@ def test_an_exact_server_passes_by_what_it_says_itself(checked, tiny_tokenizer):
     result = checked(Speculative(tiny_tokenizer))
     check = only(result)
     assert (check.passed, check.logprobs, check.identical, check.outputs) == (True, "raw", 4, 4)
-    assert check.law.draws >= 640 and check.law.draws == check.control.draws
-    assert check.law.smallest_bias < 0.12
+    assert check.against.draws == check.law.draws >= 640
+    assert check.control.draws == check.law.draws + check.bonus.draws and check.bonus.draws > 40
+    assert check.against.smallest_bias < 0.15
     said = "\n".join(view.findings(result))
     assert (
         "would have been found" in said
@@ -76,9 +77,9 @@ def test_an_exact_server_passes_by_what_it_says_itself(checked, tiny_tokenizer):
 def test_a_server_that_seldom_drafts_is_asked_until_enough_was_drafted(checked, tiny_tokenizer):
     """At every eighth token it has a draft, so one answer has at most 16 drafted tokens."""
     check = only(checked(Speculative(tiny_tokenizer, every=8), draws=200))
-    assert 200 <= check.law.draws < 216 and check.sampled > 2 * check.law.draws
+    assert 200 <= check.against.draws < 216 and check.sampled > 2 * check.against.draws
     few = checked(Speculative(tiny_tokenizer, every=33), draws=200)
-    assert only(few).law is None and "Of 1,792 sampled tokens too few were drafted" in view.findings(few)[0]
+    assert only(few).against is None and "Of 1,792 sampled tokens too few were drafted" in view.findings(few)[0]
 
 
 def test_tokens_that_end_inside_a_character_are_tested_too(checked, tiny_tokenizer):
@@ -90,10 +91,11 @@ def test_tokens_that_end_inside_a_character_are_tested_too(checked, tiny_tokeniz
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
-    result = checked(Speculative(tiny_tokenizer, fault), Speculative(tiny_tokenizer, drafts=False))
+    result = checked(Speculative(tiny_tokenizer, fault), Speculative(tiny_tokenizer, drafts=False), draws=1280)
     check = only(result)
     assert not check.passed and result.failed
-    assert check.control.passed, "alone, it samples rightly"
+    assert check.against.passed == (fault == "bonus from drafter") != check.bonus.passed or fault == "draft's p"
+    assert check.control.passed, "the baseline samples rightly"
     assert check.identical == check.outputs, "it is not in greedy decoding"
     assert view.headline(result).startswith("NOT lossless: llama-server: draft-simple")
 
@@ -112,8 +114,24 @@ def test_what_log_probabilities_are_is_told_apart_from_what_is_sampled(logprobs,
     for result, passes in ((exact, True), (biased, False)):
         check = only(result)
         assert (check.passed, check.logprobs) == (passes, logprobs)
-        assert (check.against is None) == (logprobs == "processed")
+        assert (check.law is None) == (logprobs != "processed")
+        assert result.unsure(check) == (passes and logprobs == "wrong")
         assert view.LOGPROBS[logprobs] in view.findings(result)[0]
+
+
+@pytest.mark.parametrize(
+    ("server", "baseline", "verdict"),
+    [(1.3, None, "cannot tell"), (1.3, 1.3, "pass"), (1.3, 1.0, "FAIL"), (1.05, 1.05, "pass"), (1.0, 1.0, "pass")],
+)
+def test_a_temperature_that_is_off_everywhere_is_no_fault_of_speculation(
+    server, baseline, verdict, checked, tiny_tokenizer
+):
+    standard = Speculative(tiny_tokenizer, drafts=False, heat=baseline) if baseline else None
+    result = checked(Speculative(tiny_tokenizer, heat=server), standard)
+    assert view.table(result).rows[0][1] == verdict
+    said = view.headline(result) + " ".join(view.findings(result))
+    assert ("Cannot tell" in said) == ("A --baseline-server would tell" in said) == (verdict == "cannot tell")
+    assert result.failed == (verdict == "FAIL")
 
 
 def test_a_server_in_bfloat16_is_not_accused_of_a_step_of_its_logits():
@@ -129,7 +147,7 @@ def test_a_server_in_bfloat16_is_not_accused_of_a_step_of_its_logits():
 
 def test_vllm_is_asked_in_its_own_way(checked, tiny_tokenizer):
     assert only(checked(SpeculativeVllm(tiny_tokenizer))).passed
-    assert not only(checked(SpeculativeVllm(tiny_tokenizer, "no residual"))).passed
+    assert not only(checked(SpeculativeVllm(tiny_tokenizer, "draft's p"))).passed
 
 
 def test_without_log_probabilities_first_words_are_compared(checked, tiny_tokenizer):

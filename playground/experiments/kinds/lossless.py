@@ -1,17 +1,17 @@
 """The Lossless experiment: is the output the target's own?
 
 Greedy outputs are compared with standard decoding's, token for token; sampled tokens are tested against the
-distribution that the target gives them in a separate pass. A server is asked for that distribution, and for tokens
-alone, one a request, which it cannot draft.
+distribution that the target gives them in a separate pass. Of a server they are tested against tokens that it, or a
+server without speculation, draws alone, one a request, which cannot be drafted.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from playground import metrics
 from playground.backends.base import Backend
@@ -47,7 +47,7 @@ from playground.lane import (
 from playground.presets import Pair
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, QuestionResult, SuiteResult
 from playground.settings import PRESET, SAMPLING, SETTINGS, default
-from playground.trace import DraftToken, Trace
+from playground.trace import DraftToken, Reason, Trace
 
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.local import LocalBackend
@@ -118,7 +118,11 @@ class Lossless(OfPrompts):
             PlaygroundError: see `suite.run`; or no question could be run.
         """
         server = backends[self.lanes[0].backend]
-        answers = _Answers(server, self.lanes[0], self.pair, backends) if isinstance(server, ServerBackend) else None
+        answers = None
+        if isinstance(server, ServerBackend):
+            standard = backends[baseline.backend]
+            judge = standard if isinstance(standard, ServerBackend) else server
+            answers = _Answers(server, judge, self.lanes[0], self.pair, backends)
         lanes = () if baseline in self.lanes else self.lanes
         scored = answers is not None and answers.scored(self.questions[0].request)
         check(
@@ -236,15 +240,22 @@ def _check(
     differing = tuple(each for each in found if each)
     places: list[Sequence[DraftToken]] = []
     tokens: list[metrics.Placed] = []
+    reasons: list[Reason | None] = []
     joint = any(verified_by(trace.lane) in JOINT for trace in sampled.values())
+    samples = any(samples_drafts(trace.lane) for trace in sampled.values())
     for trace in sampled.values():
         judged = metrics.judged(trace.rounds, joint=joint)
+        why = metrics.reasons(trace.rounds)
         drafted = [_ids([token.id for token in each]) for each in judged]
         ids = _ids(trace.token_ids)
-        tokens += backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), ids, drafted)
+        scored = backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), ids, drafted)
+        # What has more of q than of p has nothing left after its rejection; of a draft as a whole it may have.
+        again = [not joint and why[at] == "correction" and id_ in drafted[at] for at, id_ in enumerate(ids)]
+        tokens += [replace(each, excluded=it) for each, it in zip(scored, again, strict=True)]
         places += judged
+        reasons += why
     tested = tokens if lane == STANDARD or joint else list(itertools.compress(tokens, places))
-    samples = any(samples_drafts(trace.lane) for trace in sampled.values())
+    corrected = [each.left for each, why in zip(tokens, reasons, strict=True) if why == "correction" and each.left]
     return LaneCheck(
         lane=lane,
         outputs=len(answers),
@@ -253,6 +264,8 @@ def _check(
         sampled=len(tokens),
         law=metrics.law_test(tested),
         acceptance=metrics.acceptance_test(places, tokens, samples),
+        bonus=metrics.law_test([each for each, why in zip(tokens, reasons, strict=True) if why == "bonus"]),
+        corrected=None if samples else metrics.law_test(corrected),
     )
 
 
@@ -269,27 +282,39 @@ def _differing(question: int, turn: int, standard: Trace, other: Trace, tie_of: 
     return Differing(question, turn, first.index, text(standard), text(other), tie, judged=ended or tie is not None)
 
 
+class _Place(NamedTuple):
+    """A token of an answer: its index, the ids before it, its id, and whether it is a bonus token."""
+
+    at: int
+    before: list[int]
+    id: int
+    bonus: bool
+
+
 @dataclass
 class _Answers:
-    """The answers of a server's lane, checked by what servers say of one token alone.
+    """The answers of a server's lane, checked by what a server says of one token alone.
 
-    `pair`: the target in this process, if it is named: it judges near-ties. `backends`: by the name in `Lane.backend`.
+    `judge`: that server: the baseline if it is a server, else the same one. `pair`: the target in this process, if it
+    is named: it judges near-ties. `backends`: by the name in `Lane.backend`.
     """
 
     server: ServerBackend
+    judge: ServerBackend
     lane: Lane
     pair: Pair | None
     backends: Mapping[str, Backend]
 
     def scored(self, request: Request) -> bool:
-        """Returns whether the server gives log-probabilities of token ids."""
+        """Returns whether the judge gives log-probabilities of token ids."""
         ids = self.server.encode(request)
-        found = self.server.alone(ids, request) if ids else None
+        found = self.judge.alone(ids, request) if ids else None
         return found is not None and bool(found.best)
 
     def tested(self, trace: Trace) -> int:
-        """Returns the number of an answer's tokens that can be tested."""
-        return sum(1 for _ in self._verified(trace))
+        """Returns the number of an answer's tokens in whose place a draft was verified; of a server that drafts
+        nothing, of all."""
+        return sum(not place.bonus for place in self._places(trace))
 
     def checks(
         self, greedy: Mapping[str, Traces], sampled: Mapping[str, Traces], has_logprobs: bool, watch: Watch
@@ -308,16 +333,15 @@ class _Answers:
 
         def step(trace: Trace) -> Trace:
             nonlocal done
-            watch.progress(Progress(f"Asking {self.lane.program} for one token at a time", done / total))
+            watch.progress(Progress(f"Asking {self.judge.kind} for one token at a time", done / total))
             done += 1
             return trace
 
-        test, law, scored = None, None, list[metrics.Scored]()
+        test = None
         if has_logprobs:
-            scored = [each for trace in sampled[name].values() for each in self._scored(step(trace))]
             asked = next(iter(sampled[name].values())).request
-            test = metrics.server_test(scored, asked.temperature, asked.top_p)
-            law, against, draws = test.law, test.against, sum(len(trace.tokens) for trace in sampled[name].values())
+            test = metrics.server_test(*self._scored(map(step, sampled[name].values())), asked.temperature, asked.top_p)
+            against, draws = test.against, sum(len(trace.tokens) for trace in sampled[name].values())
         else:
             texts: dict[str, tuple[list[str], list[str]]] = {}
             for at, trace in sampled[name].items():
@@ -339,40 +363,48 @@ class _Answers:
             identical=len(greedy[name]) - len(differing),
             differing=differing,
             sampled=draws,
-            law=law,
+            law=test.law if test else None,
             acceptance=None,
             drafted=sum(map(self.tested, greedy[name].values())) if drafts else None,
             logprobs=test.logprobs if test else "none",
             control=test.control if test else None,
             against=against,
+            bonus=test.bonus if test else None,
         )
         return [checked]
 
-    def _scored(self, trace: Trace) -> Iterator[metrics.Scored]:
-        """Yields each token that was verified with one that the server draws alone in its place."""
-        for at, text, id_ in self._verified(trace):
-            drawn = self._alone(text, replace(trace.request, seed=trace.request.seed * 100_003 + at + 1))
-            ids = [known for known, _ in drawn.best[:BEST]]
-            token, alone = (ids.index(it) if it in ids else BEST for it in (id_, drawn.id))
-            yield metrics.Scored(tuple(logprob for _, logprob in drawn.best[:BEST]), token, alone)
+    def _scored(self, traces: Iterable[Trace]) -> tuple[list[metrics.Scored], list[metrics.Scored]]:
+        """Returns the tokens in whose place a draft was verified and the bonus tokens, each with one that the judge
+        draws alone in its place."""
+        verified, bonus = list[metrics.Scored](), list[metrics.Scored]()
+        for trace in traces:
+            for place in self._places(trace):
+                seed = trace.request.seed * 100_003 + place.at + 1
+                drawn = self._alone(place.before, replace(trace.request, seed=seed))
+                ids = [known for known, _ in drawn.best[:BEST]]
+                token, alone = (ids.index(it) if it in ids else BEST for it in (place.id, drawn.id))
+                scored = metrics.Scored(tuple(logprob for _, logprob in drawn.best[:BEST]), token, alone)
+                (bonus if place.bonus else verified).append(scored)
+        return verified, bonus
 
-    def _verified(self, trace: Trace) -> Iterator[tuple[int, list[int], int]]:
-        """Yields the index of each token where a draft token was verified, all ids before it, and its id; of a server
-        that drafts nothing, all tokens. It ends before an id that the server did not report."""
+    def _places(self, trace: Trace) -> Iterator[_Place]:
+        """Yields each token in whose place a draft was verified, and each bonus token; of a server that drafts nothing,
+        all tokens. It ends before an id that the server did not report."""
         ids, known = _ids(trace.prompt_ids), itertools.takewhile(lambda id_: id_ is not None, trace.token_ids)
-        places = metrics.judged(trace.rounds)
+        judged, reasons = metrics.judged(trace.rounds), metrics.reasons(trace.rounds)
         for at, id_ in enumerate(_ids([*known])):
-            if places[at] or trace.lane.drafter == "none":
-                yield at, [*ids], id_
+            bonus = reasons[at] == "bonus"
+            if judged[at] or bonus or trace.lane.drafter == "none":
+                yield _Place(at, [*ids], id_, bonus)
             ids.append(id_)
 
     def _alone(self, ids: Sequence[int], request: Request, *, fresh: bool = False) -> Alone:
-        return cast(Alone, self.server.alone(ids, request, fresh=fresh))  # `scored` said that it gives them
+        return cast(Alone, self.judge.alone(ids, request, fresh=fresh))  # `scored` said that it gives them
 
     def _alone_differs(self, question: int, turn: int, trace: Trace, tie_of: Tie) -> Differing | None:
         """Compares a greedy answer with the tokens that the server chooses alone, each after the answer before it."""
-        for at, text, id_ in self._verified(trace):
-            alone = self._alone(text, trace.request)
+        for at, before, id_, _ in self._places(trace):
+            alone = self._alone(before, trace.request)
             if alone.id != id_:
                 tie = tie_of(trace, [*_ids(trace.token_ids)[:at], alone.id], id_)
                 return Differing(question, turn, at, alone.text, trace.tokens[at].text, tie, judged=tie is not None)
@@ -380,10 +412,10 @@ class _Answers:
 
     def _near_tie(self, trusted: bool, standard: Trace, answer: list[int], other: int) -> metrics.NearTie | None:
         """Compares the last token of the answer with another one: by the target in this process if it is named, else by
-        two passes of the server that differ by rounding alone. None without either.
+        two passes of the judge that differ by rounding alone. None without either.
 
         Args:
-            trusted: whether the server's log-probabilities are those of its tokens.
+            trusted: whether the judge's log-probabilities are those of its tokens.
         """
         ids, request = [*_ids(standard.prompt_ids), *answer[:-1]], standard.request
         cached = dict(self._alone(ids, request).best) if trusted else None
@@ -453,7 +485,7 @@ KIND = Kind(
     "server: greedy outputs token for token, sampled ones by a test of their distribution.",
     hint="Press Run. To see the check fail, add a rule that is wrong on purpose under Advanced. To check a server, "
     "give its address.",
-    exits="0: all lanes passed; 1: one is not lossless",
+    exits="0: no lane was found to be lossy; 1: one was",
     options=LosslessOptions,
     work=_work,
     experiment=Lossless,
