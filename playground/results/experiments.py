@@ -172,10 +172,10 @@ class LosslessResult:
         return self.baseline if self.baseline and self.baseline.backend not in (LOCAL, self.lanes[0].backend) else None
 
     def unsure(self, check: LaneCheck) -> bool:
-        """Return True where drafts were not seen to change anything, but a server's tokens do not follow its
-        log-probabilities, and no other server shows whether they have to."""
-        followed = check.logprobs != "wrong" and (check.law is None or check.law.passed)
-        return check.passed and bool(check.logprobs) and not followed and self.baseline_server is None
+        """Return True where no difference from tokens drawn alone was found, but verified tokens do not follow
+        log-probabilities that those do; or those do not either, and no other server shows whether they have to."""
+        missed = check.law is not None and not check.law.passed
+        return check.passed and (missed or (check.logprobs == "wrong" and self.baseline_server is None))
 
 
 @dataclass(frozen=True)

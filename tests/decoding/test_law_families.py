@@ -52,8 +52,12 @@ FEW = [dict(temperature=0.7, top_k=2, top_p=0.9), *(it for it in SETTINGS[1:] if
 
 
 @pytest.mark.parametrize(("sampling", "draws"), cases(FEW))
-def test_runs_with_another_tokenizer_follow_the_targets_law(tiny_tokenizer, pieces, sampling, draws):  # noqa: F811
-    target, assistant = small_llama(tiny_tokenizer), model_of(pieces)
-    drafter = RememberedDrafts(lambda: UniversalDrafter(assistant, tiny_tokenizer))
-    prompt = tiny_tokenizer("The waves count")["input_ids"]
-    assert follows_the_law(law_of(target), len(tiny_tokenizer), lambda target: drafter, prompt, draws, **sampling)
+@pytest.mark.parametrize("of", ["bytes", "pieces"])
+def test_runs_with_another_tokenizer_follow_the_targets_law(of, tiny_tokenizer, pieces, sampling, draws):  # noqa: F811
+    """One tokenizer has no beginning of text; the other one has, and bytes for what it has not learnt."""
+    its, other = (tiny_tokenizer, pieces) if of == "bytes" else (pieces, tiny_tokenizer)
+    target, assistant = small_llama(its), model_of(other)
+    drafter = RememberedDrafts(lambda: UniversalDrafter(assistant, its))
+    prompt = its("The waves count 🙂")["input_ids"]
+    assert (prompt[0] == its.bos_token_id) == (of == "pieces")
+    assert follows_the_law(law_of(target), len(its), lambda target: drafter, prompt, draws, **sampling)
