@@ -1,12 +1,14 @@
 """Sampled runs follow the target's law where a text crosses an edge: the seam of LongRoPE's factors, and the end of a
-drafter's context."""
+drafter's context. On the real runners, over four tokens."""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from playground.decoding import verify
 from playground.decoding.drafters.assistant import AssistantDrafter
@@ -14,74 +16,71 @@ from playground.decoding.drafters.lookup import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Request
-from tests.decoding.law import LENGTH, agrees, continuations, law_of
-from tests.decoding.real import V, ids_of, llama, over, rounds_of
-from tests.decoding.test_context import CONTEXT, MODEL, network
-from tests.decoding.test_law import redrawn
-from tests.decoding.test_longrope import SEAM, model  # noqa: F401 (a fixture)
+from tests.decoding.law import agrees, continuations, law_of
+from tests.decoding.real import SIZES, NewDrafter, ids_of, over, rounds_of
+from tests.decoding.test_context import CONTEXT, short
+from tests.decoding.test_law import all_accepted
+from tests.decoding.test_longrope import SEAM, phi3
+from tests.decoding.test_trained_drafters import network_for
 from tests.selection import selected
 
-SAMPLED = dict(temperature=1.0, top_k=2)
-DRAWS = 200
+V = 4
+FEW = dict(vocab_size=V, eos_token_id=None, pad_token_id=None, initializer_range=0.6)
+HOT = dict(temperature=1.5)
 
 
-def near(model, **config):  # noqa: F811
-    """An assistant whose drafts the target often accepts."""
+@cache
+def longrope() -> PreTrainedModel:
+    return phi3(**FEW)
+
+
+@cache
+def llama() -> PreTrainedModel:
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**SIZES | FEW, num_hidden_layers=2)).eval()
+
+
+def assistant(target: PreTrainedModel, **config: object) -> NewDrafter:
+    """One that is near the target: many of its drafts are accepted, and many are not."""
     torch.manual_seed(1)
-    copied = type(model)(type(model.config)(**model.config.to_dict() | config)).eval()
+    model = type(target)(type(target.config)(**target.config.to_dict() | config)).eval()
     with torch.no_grad():
-        for mine, its in zip(copied.parameters(), model.parameters(), strict=True):
-            mine.copy_(its + 0.2 * its.std() * torch.randn_like(its) if its.dim() > 1 else its)
-    return copied
+        for mine, its in zip(model.parameters(), target.parameters(), strict=True):
+            mine.copy_(its + its.std() * torch.randn_like(its) if its.dim() > 1 else its)
+    return lambda cached: AssistantDrafter(EagerRunner(model), V, ())
 
 
-def follow(model, new_drafter, prompt: list[int]) -> bool:  # noqa: F811
-    chances = continuations(law_of(model), Sampler(Request("x", **SAMPLED), model.device), prompt)
+def follow(model: PreTrainedModel, new_drafter: NewDrafter, length: int, draws: int) -> bool:
+    """Whether two tokens after a prompt of this length follow the law."""
+    prompt = torch.randint(0, V, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+    chances = continuations(law_of(model), Sampler(Request("x", **HOT), model.device), prompt, length=2)
     counts = Counter(
-        tuple(ids_of(rounds_of(model, new_drafter, prompt, 2, LENGTH, ends=(), seed=seed, **SAMPLED)))
-        for seed in range(DRAWS)
+        tuple(ids_of(rounds_of(model, new_drafter, prompt, 2, 2, ends=(), seed=seed, **HOT))) for seed in range(draws)
     )
-    return counts.keys() <= chances.keys() and agrees(
-        [counts[text] for text in chances], torch.tensor(list(chances.values()))
-    )
+    return agrees([counts[text] for text in chances], torch.tensor(list(chances.values())))
 
 
-def prompt_of(length: int) -> list[int]:
-    return torch.randint(1, V - 1, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+SEAMS = [(n, way, 400) for n in (2, 1, 0, -1) for way in ("assistant", "ngram")]
+QUICK = (1, "assistant", 150)
 
 
-@pytest.mark.parametrize(
-    ("before", "way"),
-    selected([(n, way) for n in (3, 2, 1, 0, -1) for way in ("assistant", "ngram")], [(2, "assistant")]),
-)
-def test_across_the_seam_of_longrope(model, before, way):  # noqa: F811
-    assistant = near(model)
-    drafters = {
-        "assistant": lambda target: AssistantDrafter(EagerRunner(assistant), V, ()),
-        "ngram": lambda target: NgramDrafter(),
-    }
-    assert follow(model, drafters[way], prompt_of(SEAM - before))
+@pytest.mark.parametrize(("before", "way", "draws"), selected([QUICK, *SEAMS], [QUICK]))
+def test_across_the_seam_of_longrope(before, way, draws):
+    new_drafter = assistant(longrope()) if way == "assistant" else lambda target: NgramDrafter()
+    assert follow(longrope(), new_drafter, SEAM - before, draws)
 
 
-def test_a_wrong_rule_at_the_seam_is_caught(model, monkeypatch):  # noqa: F811
-    monkeypatch.setitem(verify.RULES, "token", redrawn)
-    assistant = near(model)
-    assert not follow(model, lambda target: AssistantDrafter(EagerRunner(assistant), V, ()), prompt_of(SEAM - 3))
-
-
-@pytest.mark.parametrize(
-    ("before", "way"),
-    selected(
-        [(n, way) for n in (3, 2, 1, 0, -1) for way in ("assistant", "mtp", "eagle3", "dflash", "dspark", "peagle")],
-        [(2, "assistant")],
-    ),
-)
-def test_past_a_drafters_context(before, way, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [2, 1, 0, -1])
+def test_past_a_drafters_context(before):
     """Prompts that end before it, at it and beyond it."""
-    prompt = prompt_of(CONTEXT - before)
-    if way == "assistant":
-        target = llama(0, 2)
-        assistant = near(target, max_position_embeddings=CONTEXT)
-        assert follow(target, lambda cached: AssistantDrafter(EagerRunner(assistant), V, ()), prompt)
-    else:
-        assert follow(MODEL, over(network(way, tmp_path / "d")), prompt)
+    network = network_for("mtp", llama(), torch.arange(V))
+    for new_drafter in (assistant(llama(), max_position_embeddings=CONTEXT), over(short(network))):
+        assert follow(llama(), new_drafter, CONTEXT - before, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "length"), [(longrope, SEAM - 2), (longrope, SEAM), (llama, CONTEXT - 2)])
+def test_drafts_accepted_unseen_there_are_caught(model, length, monkeypatch):
+    monkeypatch.setitem(verify.RULES, "token", all_accepted)
+    assert not follow(model(), assistant(model()), length, 400)

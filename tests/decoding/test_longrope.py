@@ -15,16 +15,17 @@ from tests.decoding.real import ENDS, SIZES, V, generated, ids_of, rounds_of
 SEAM = 24
 
 
-@pytest.fixture(scope="module")
-def model():
+def phi3(**others: object) -> Phi3ForCausalLM:
     torch.manual_seed(0)
     factors = dict(short_factor=[1.0] * 4, long_factor=[1.0, 2.0, 8.0, 30.0])
     rope = dict(rope_type="longrope", rope_theta=1e4, **factors)
-    config = Phi3Config(
-        **SIZES, **ENDS, num_hidden_layers=2, initializer_range=0.4, max_position_embeddings=96,
-        original_max_position_embeddings=SEAM, rope_parameters=rope,
-    )  # fmt: skip
-    return Phi3ForCausalLM(config).eval()
+    sizes = SIZES | ENDS | dict(num_hidden_layers=2, initializer_range=0.4, max_position_embeddings=96) | others
+    return Phi3ForCausalLM(Phi3Config(**sizes, original_max_position_embeddings=SEAM, rope_parameters=rope)).eval()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return phi3()
 
 
 class Bushy(ScriptedDrafter):

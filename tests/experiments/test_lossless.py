@@ -12,6 +12,8 @@ import torch
 
 from playground import metrics, results
 from playground.backends.local import LocalBackend
+from playground.decoding import scoring, verify
+from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.experiments.events import Watch
 from playground.experiments.kinds.lossless import Lossless
@@ -25,6 +27,8 @@ from playground.presets import custom_pair
 from playground.results import STANDARD
 from playground.trace import DraftToken
 from playground.views import lossless as view
+from tests.decoding.fakes import FakeModel
+from tests.decoding.test_law import exact, outcome, redrawn
 from tests.tiny import small_llama
 
 ASKED = [Question("qa", Request(f"The waves count {what}", max_new_tokens=32)) for what in ("winters", "a few tokens")]
@@ -135,6 +139,33 @@ def test_what_was_drafted_is_judged_up_to_the_first_rejection(pair):
     places = metrics.judged(rounds)
     assert len(places) == sum(len(round_.tokens) for round_ in rounds)
     assert sum(map(len, places)) == sum(token.decision != "unverified" for r in rounds for token in r.drafted)
+
+
+def hotter_bonus(draft, p, noise, complete):
+    """The exact rule, but for the token after a draft that was accepted as a whole."""
+    accepted = int(exact(draft, p, noise, complete)[0])
+    return outcome(draft, p.sqrt(), noise, accepted) if accepted == len(draft.ids) else exact(draft, p, noise, complete)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [exact, hotter_bonus, redrawn])
+def test_bonus_tokens_are_tested_alone_and_a_rejected_token_cannot_come_again(pair, rule, monkeypatch):
+    monkeypatch.setitem(verify.RULES, "token", rule)
+    lookup, chain = run(pair, [assisted_lane(pair, name, 2) for name in ("ngram", "assistant")], draws=2_000).checks[1:]
+    assert lookup.passed and lookup.corrected.draws > 100 and chain.corrected is None
+    assert chain.passed == (rule is exact)
+    assert chain.bonus.draws > 100 and chain.bonus.passed == (rule is not hotter_bonus)
+    assert (chain.law.excluded > 0) == (rule is redrawn) == (not chain.law.passed)
+
+
+def test_what_p_leaves_to_tokens_that_were_not_drafted():
+    law = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    target = FakeModel(lambda ids: law.log(), 4)
+    sampler = Sampler(Request("x", temperature=1.0), torch.device("cpu"))
+    drafted, corrected, plain = scoring.placed(target, sampler, [0, 1], [0, 1, 2], [[0, 3], [0], []])
+    assert drafted.left is plain.left is None
+    assert (corrected.rank, corrected.left.rank) == (1, 0)
+    assert corrected.left.chances == pytest.approx((0.5, 1 / 3, 1 / 6, 0, 0), abs=1e-6)
 
 
 @pytest.mark.parametrize("sampled", [True, False])

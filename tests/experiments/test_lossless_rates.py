@@ -11,6 +11,7 @@ from playground.experiments.kinds.lossless import SAMPLED
 from playground.metrics import Scored, server_test
 from playground.metrics.lossless import ServerTest
 from tests.backends.speculative_server import Speculative
+from tests.selection import selected
 
 TOKENS = 32  # of an answer
 EXACT = {
@@ -77,7 +78,11 @@ def of(name: str, tokenizer) -> tuple[Speculative, Speculative]:
     return server, Speculative(tokenizer, drafts=False, heat=server.heat if name in EXACT else 1.0)
 
 
-@pytest.mark.parametrize("name", [name for name in [*EXACT, *LOSSY] if name not in (*SMALL, TOO_SMALL)])
+QUICK = ("exact", "30 % hotter, alone too", "bonus token from the drafter", "p of the place before",
+         "the drafter's likeliest, as if drawn from q", "30 % hotter than its baseline")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", selected([it for it in EXACT | LOSSY if it not in (*SMALL, TOO_SMALL)], QUICK))
 def test_the_verdicts_over_servers_known_to_be_exact_and_lossy(name, tiny_tokenizer):
     test = checked(*of(name, tiny_tokenizer), seed=2, draws=QUICKLY)
     assert failed(test) == (name in LOSSY)

@@ -91,10 +91,14 @@ def test_tokens_that_end_inside_a_character_are_tested_too(checked, tiny_tokeniz
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
-    result = checked(Speculative(tiny_tokenizer, fault), Speculative(tiny_tokenizer, drafts=False), draws=1280)
+    result = checked(
+        Speculative(tiny_tokenizer, fault),
+        Speculative(tiny_tokenizer, drafts=False),
+        draws=1280 if fault == "bonus from drafter" else 320,
+    )
     check = only(result)
     assert not check.passed and result.failed
-    assert check.against.passed == (fault == "bonus from drafter") != check.bonus.passed or fault == "draft's p"
+    assert check.against.passed == (fault == "bonus from drafter")
     assert check.control.passed, "the baseline samples rightly"
     assert check.identical == check.outputs, "it is not in greedy decoding"
     assert view.headline(result).startswith("NOT lossless: llama-server: draft-simple")
@@ -121,7 +125,7 @@ def test_what_log_probabilities_are_is_told_apart_from_what_is_sampled(logprobs,
 
 @pytest.mark.parametrize(
     ("server", "baseline", "verdict"),
-    [(1.3, None, "cannot tell"), (1.3, 1.3, "pass"), (1.3, 1.0, "FAIL"), (1.05, 1.05, "pass"), (1.0, 1.0, "pass")],
+    [(1.3, None, "cannot tell"), (1.3, 1.3, "pass"), (1.3, 1.0, "FAIL")],
 )
 def test_a_temperature_that_is_off_everywhere_is_no_fault_of_speculation(
     server, baseline, verdict, checked, tiny_tokenizer
