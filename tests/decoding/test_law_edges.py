@@ -80,7 +80,7 @@ def test_past_a_drafters_context(before):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "length"), [(longrope, SEAM - 2), (longrope, SEAM), (llama, CONTEXT - 2)])
+@pytest.mark.parametrize(("model", "length"), [(longrope, SEAM - 2), (longrope, SEAM + 1), (llama, CONTEXT - 2)])
 def test_drafts_accepted_unseen_there_are_caught(model, length, monkeypatch):
     monkeypatch.setitem(verify.RULES, "token", all_accepted)
     assert not follow(model(), assistant(model()), length, 400)

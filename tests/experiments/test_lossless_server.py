@@ -94,7 +94,7 @@ def test_each_way_of_verifying_wrongly_is_found(fault, checked, tiny_tokenizer):
     result = checked(
         Speculative(tiny_tokenizer, fault),
         Speculative(tiny_tokenizer, drafts=False),
-        draws=1280 if fault == "bonus from drafter" else 320,
+        draws=1280 if fault == "bonus from drafter" else 640,
     )
     check = only(result)
     assert not check.passed and result.failed
