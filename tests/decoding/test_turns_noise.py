@@ -31,7 +31,7 @@ WITHOUT_THINKING = (
 @pytest.mark.parametrize("forgotten", [1, 3])
 def test_both_turns_follow_the_law_however_much_a_template_leaves_out(forgotten):
     new_drafter = (lambda target: NgramDrafter(2, 1)) if forgotten == 3 else lambda target: NoDrafter()
-    turns = dict(temperature=1.0, top_k=2, then=dict(temperature=1.0, top_k=2))
+    turns = dict(temperature=1.0, top_k=2, then=[dict(temperature=1.0, top_k=2)])
     law = random_law(1, WORDS, spread=0.3)
     assert follows_the_law(law, WORDS, new_drafter, [0, 1, 2], forgotten=forgotten, **turns)
 
