@@ -191,7 +191,8 @@ class Environment:
     "cuda", … ; `device_name`: its maker's name for it. `weights`: where the weights came from, the target's first.
     `created`: ISO 8601, UTC. `pass_times`: the measured cost of a target pass by its width, which limits draft trees;
     empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
-    second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
+    second that a copy in the device's memory reads and writes, the best of several readings, and `bandwidth_spread` the
+    best over their median (None in older traces). `runner`: how the target's passes are run, such as
     "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
     nothing was compiled. `shapes`: of the target, and of the drafter or, in a suite, of each lane's by its label; none
     of a mixture of experts, a server or in older traces. `obeyed`, `not_obeyed`: entries of the target's
@@ -210,6 +211,7 @@ class Environment:
     pass_times: tuple[PassTime, ...] = ()
     notes: tuple[str, ...] = ()
     bandwidth: Number | None = None
+    bandwidth_spread: Number | None = None
     runner: str | None = None
     compile_s: Number | None = None
     obeyed: dict[str, Any] | None = None
@@ -273,10 +275,9 @@ class Trace:
 
     `prompt_ids`: the token ids that the target was given; None if a server does not report them. `finish`: what ended
     the output; a "stop string" ends it with the token that completes one. `memory` is None where it was not measured.
-    `joules`: the energy that the device used during the run, other programs included; None where it has no counter, or
-    lanes took turns. `schedule`: whether the lane ran alone or took turns with those that it is compared with: a few
-    rounds each time, always of the lane whose own clock was behind, so that equal times of two lanes were about the
-    same moment. `markers`: id and text of the target's special tokens that begin and end segments of an output; see
+    `schedule`: whether the lane ran alone or took turns with those that it is compared with: a few rounds each time,
+    always of the lane whose own clock was behind, so that equal times of two lanes were about the same moment.
+    `markers`: id and text of the target's special tokens that begin and end segments of an output; see
     `metrics.segments`. `reused`: None where nothing is known of it. `totals`: None where the rounds tell everything.
     Otherwise the rounds are the pieces of the answer as they arrived: texts of one token or more, each after one verify
     pass or more.
@@ -289,7 +290,6 @@ class Trace:
     rounds: tuple[Round, ...]
     finish: Finish
     memory: Memory | None = None
-    joules: Number | None = None
     markers: tuple[tuple[int, str], ...] = ()
     reused: Reused | None = None
     totals: Totals | None = None

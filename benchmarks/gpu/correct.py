@@ -80,7 +80,7 @@ def where(rig: Rig) -> Iterator[tuple[str, Any]]:
         threads=torch.get_num_threads(),
         weights=("random, of real shapes",),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        bandwidth=bandwidth(rig.device),
+        bandwidth=bandwidth(rig.device).best,
     )
     yield "environment", asdict(environment)
 

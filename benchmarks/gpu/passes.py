@@ -43,7 +43,7 @@ def passes(rig: Rig) -> Found:
         for context in contexts:
             for width, run_pass in _passes_at(static, context, max(contexts)):
                 ms, seen = rig.queued_ms(run_pass), rig.profiled(run_pass)
-                share = (weights + entry * context) / (1e-3 * ms * bandwidth(rig.device))
+                share = (weights + entry * context) / (1e-3 * ms * bandwidth(rig.device).best)
                 columns = {"ms": ms, "ms with the host": rig.ms(run_pass), "% of bandwidth": 100 * share}
                 row = f"{name}, {width} of {context:,}"
                 yield "Captured passes", {row: columns | _by_kind(seen)}

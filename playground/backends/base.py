@@ -49,9 +49,6 @@ class LaneRun(Protocol):
     def memory(self) -> Memory | None:
         """Returns the memory that the lane holds now; None if the backend does not report it."""
 
-    def joules(self) -> float | None:
-        """Returns the energy that the device has used since the run was prepared; None if it has no counter."""
-
 
 class Backend(Protocol):
     """Runs lanes, one at a time or by turns.

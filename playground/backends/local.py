@@ -20,7 +20,6 @@ import transformers
 from playground import __version__
 from playground.conversation import THINKING, Message, read_arguments
 from playground.decoding import estimate, parity_check, prefix_cache, scoring, template
-from playground.decoding.clock import EnergyMeter
 from playground.decoding.contract import NOT_OBEYED, OBEYED, contract_of, entries
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.composite import after_forced
@@ -63,7 +62,7 @@ class LocalBackend:
         store: a `ModelStore`, shared with other backends.
         dtype: see `resolve_dtype`; "auto" is the pair's.
         device: see `resolve_device`.
-        by_turns: see `Backend`. Energy is measured where lanes run one after the other.
+        by_turns: see `Backend`.
     """
 
     def __init__(
@@ -77,7 +76,8 @@ class LocalBackend:
         self._warmed: list[Lane] = []  # lanes since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
-        self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=progress, **self._format)
+        models = self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=progress, **self._format)
+        bandwidth(models.target.model.device).measure()  # before any lane decodes
 
     def run(self, lane: Lane, request: Request) -> LocalRun:
         """Prepares a run.
@@ -130,7 +130,7 @@ class LocalBackend:
         drafting = models.drafting if lane.drafter != "none" else None
         runners = self.runners(models)
         how = runners.describe(models.target)
-        package = METHODS[lane.drafter].package
+        package, moved = METHODS[lane.drafter].package, bandwidth(device)
         shapes = {"target": models.target.shape, "drafter": drafting.shape if drafting else None}
         return Environment(
             versions={
@@ -149,7 +149,8 @@ class LocalBackend:
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             pass_times=models.target.pass_times.get(how, ()),
             notes=(COST,) if is_spread(models.target.model) else (),
-            bandwidth=bandwidth(device),
+            bandwidth=moved.best,
+            bandwidth_spread=moved.spread,
             runner=how,
             obeyed=entries(models.target.model.generation_config, OBEYED),
             not_obeyed=entries(models.target.model.generation_config, NOT_OBEYED),
@@ -313,7 +314,6 @@ class LocalRun:
         self._rounds: list[Round] = []
         self.prompt_ids = tuple(prompt_ids)
         self.markers = markers(models.target.tokenizer)
-        self._energy = EnergyMeter(self._target.device)
         self.turn = NATIVE_TURN if runners.native(models.target) else TURN
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
 
@@ -345,9 +345,6 @@ class LocalRun:
             drafter_cache=self._drafter.cache_bytes,
             experts=experts(target),
         )
-
-    def joules(self) -> float | None:
-        return self._energy.joules()
 
     def _decoded(self, sampler: Sampler) -> Generator[Round, None, None]:
         """Decodes the rounds.

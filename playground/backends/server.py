@@ -243,9 +243,6 @@ class ServerRun:
     def memory(self) -> None:
         """Returns None, because a server does not report its memory."""
 
-    def joules(self) -> None:
-        """Returns None, because a server does not report its energy."""
-
     def _decoded(self, backend: ServerBackend) -> Generator[Round, None, None]:
         try:
             pieces = []

@@ -69,7 +69,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     models.add_argument(
         "--one-after-the-other",
         action="store_true",
-        help="run lanes alone, which measures energy too, instead of by turns: a round each time",
+        help="run lanes alone instead of by turns of a few rounds",
     )
 
 

@@ -253,6 +253,5 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     if options.hourly_rate:
         prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in both}
         result["price_per_million"] = prices
-    if options.hourly_rate or why.measured(both):
         lines.append(why.cost_table(both, options.hourly_rate).text())
     return {**result, "text": "\n".join(lines)}

@@ -8,9 +8,10 @@ decoding of one sequence, is measured by a copy.
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -134,16 +135,50 @@ def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[tuple[PassTime,
 
 CPU_BYTES, GPU_BYTES = 64 * 2**20, 2**30  # of source and copy: larger than caches, slower to copy than a launch
 SHARE = 4  # each buffer takes at most a quarter of the free bytes
-COPYING_S = 0.3  # the fastest copy counts: an idle device first raises its clocks, and other programs slow a copy
+READINGS, READING_S = 5, 0.06  # of each reading the fastest copy counts: an idle device first raises its clocks
+
+
+class Bandwidth:
+    """The bytes per second, read and written, that a device's memory moves: the best of several short readings, since
+    other load only slows a copy. Where they are unsteady, more are taken the next times, TRIES in all.
+
+    Args:
+        reading: takes one reading.
+    """
+
+    def __init__(self, reading: Callable[[], float]) -> None:
+        self._reading = reading
+        self._readings: list[float] = []
+
+    def measure(self) -> None:
+        """Takes readings, unless there are enough. Called while nothing of this process decodes."""
+        if not self._readings or (self.spread >= STEADY and len(self._readings) < TRIES * READINGS):
+            self._readings += [self._reading() for _ in range(READINGS)]
+
+    @property
+    def best(self) -> float:
+        return max(self._readings)
+
+    @property
+    def spread(self) -> float:
+        """The best reading over their median: large where most were disturbed."""
+        return self.best / statistics.median(self._readings)
 
 
 @cache
-def bandwidth(device: torch.device) -> float:
-    """Returns the bytes per second, read and written, that the device's memory moves. Measured once a process."""
+def bandwidth(device: torch.device) -> Bandwidth:
+    """Returns the bandwidth of a device, measured at least once."""
+    found = Bandwidth(partial(_copied, device))
+    found.measure()
+    return found
+
+
+def _copied(device: torch.device) -> float:
+    """Returns the bytes per second of the fastest copy within READING_S."""
     size = min(GPU_BYTES if device.type == "cuda" else CPU_BYTES, free_bytes(device) // SHARE)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     copy = torch.empty_like(source)
-    until_s = time.perf_counter() + COPYING_S
+    until_s = time.perf_counter() + READING_S
     quickest_s = _seconds(copy, source)
     while time.perf_counter() < until_s:
         quickest_s = min(quickest_s, _seconds(copy, source))

@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[Header, tuple[QuestionResult, ...]]:
 
 def alike(environment: Environment) -> Environment:
     """Returns an environment without what differs from run to run on one machine."""
-    return replace(environment, created="", pass_times=(), threads=None, bandwidth=None)
+    return replace(environment, created="", pass_times=(), threads=None, bandwidth=None, bandwidth_spread=None)
 
 
 def read_as(path: Path, of: type[Journal]) -> tuple[Any, tuple[Any, ...], int]:

@@ -109,7 +109,6 @@ class Race:
         """Returns the trace of a run that has ended or was stopped."""
         run = turn.run
         run.rounds.close()
-        joules = run.joules() if schedule == "alone" else None  # read before anything else is computed
         return Trace(
             lane=turn.lane,
             request=self.request,
@@ -118,7 +117,6 @@ class Race:
             rounds=run.amended or tuple(turn.rounds),
             finish=run.finish,
             memory=run.memory(),
-            joules=joules,
             markers=run.markers,
             reused=run.reused,
             totals=run.totals,

@@ -7,6 +7,6 @@ batch sizes, more load, the limit of the memory's bandwidth. Everything is compu
 from __future__ import annotations
 
 from playground.theory.attribution import Against, Attribution, Decoding, attribute, decoding, published
-from playground.theory.formulas import BatchPoint, Limit, batches_of, joules_per_token, limit_of, price_of
-from playground.theory.lookahead import WhatIf, what_if, what_if_of_runs
+from playground.theory.formulas import BatchPoint, Limit, batches_of, limit_of, price_of
+from playground.theory.lookahead import Constant, WhatIf, constant, what_if, what_if_of_runs
 from playground.theory.queueing import Band, LoadPoint, crossing, loads_of

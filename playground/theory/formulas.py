@@ -47,13 +47,6 @@ def price_of(trace: Trace, hourly_rate: float) -> float | None:
     return hourly_rate / 3600 / speed * 1e6 if speed else None
 
 
-def joules_per_token(trace: Trace) -> float | None:
-    """Return the device's energy during the run per new token, other programs included. None if it was not measured, or
-    nothing was decoded."""
-    tokens = metrics.measure(trace).tokens
-    return trace.joules / tokens if trace.joules and tokens else None
-
-
 # Speculation in a batch, predicted from the cost of a pass by its width. A verify pass of b sequences computes
 # b(γ + 1) tokens where standard decoding computes b. It is nearly free only while both read the weights for about the
 # same time, that is while the width is small for the device.

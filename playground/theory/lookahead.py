@@ -14,12 +14,14 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from playground import metrics
 from playground.drafting_methods import METHODS
 from playground.metrics import Measured
+from playground.settings import SETTINGS
 from playground.theory.formulas import expected_tokens, pass_seconds, speedup
 from playground.trace import PassTime, Round, Trace
 
@@ -58,6 +60,11 @@ class WhatIf:
         """The fastest prediction that the run has seen; the smallest lookahead of equals."""
         return max((it for it in self.predictions if it.seen), key=lambda it: (it.speedup, -it.lookahead))
 
+    def overall(self, at: Prediction, drafting: float) -> float:
+        """Return the speed-up of a prediction where `drafting` of the rounds draft, and the others are plain ones."""
+        cost = drafting * at.tokens_per_pass / at.speedup + 1 - drafting
+        return (drafting * at.tokens_per_pass + 1 - drafting) / cost
+
     @property
     def agrees(self) -> bool:
         """True where the model reproduces the run's own speed-up."""
@@ -69,6 +76,28 @@ def what_if(baseline: Trace, other: Trace, most: int = 16) -> WhatIf | None:
     their times."""
     base, ours = metrics.compared_rounds(baseline, other)
     return what_if_of_runs([base], [ours], other.environment.pass_times, most)
+
+
+class Constant(NamedTuple):
+    """A constant lookahead, at least 1. `by_costs`: it is the best by a run's costs and acceptance; otherwise the run
+    shows too little, and it is one more than the draft tokens that a round accepted on average."""
+
+    lookahead: int
+    by_costs: bool
+
+
+def constant(baseline: Trace, other: Trace) -> Constant:
+    """Return the constant lookahead to use instead of a run's policy or tree: the fastest of those whose every position
+    was reached often enough. As many rounds are taken to draft nothing as those for which the drafter found nothing;
+    rounds in which the policy let nothing be drafted are left out."""
+    ours = metrics.compared_rounds(baseline, other)[1][1:]
+    drafting = [round_ for round_ in ours if round_.drafted]
+    if found := what_if(baseline, other, int(SETTINGS["lookahead"].high)):
+        share = len(drafting) / sum(round_.lookahead != 0 for round_ in ours)
+        seen = [it for it in found.predictions[1:] if it.seen]
+        return Constant(max(seen, key=lambda it: (found.overall(it, share), -it.lookahead)).lookahead, True)
+    accepted = statistics.fmean(len(round_.accepted) for round_ in drafting) if drafting else 0.0
+    return Constant(min(other.lane.lookahead, 1 + round(accepted)), False)
 
 
 def what_if_of_runs(

@@ -21,7 +21,14 @@ from playground.views.table import Table
 
 Speedups = Mapping[tuple[str, str], tuple[float, Interval | None]]
 HEAD = ("first", "second", "second ÷ first")
-MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # fields that are not settings
+MEASURED = (
+    "created",
+    "pass_times",
+    "notes",
+    "bandwidth",
+    "bandwidth_spread",
+    "compile_s",
+)  # fields that are not settings
 
 
 def side_by_side(a: Result | Comparison, b: Result | Comparison) -> tuple[list[str], Table]:

@@ -152,7 +152,7 @@ def details(found: Measured) -> list[tuple[str, str]]:
         *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS),
         ("Tools", ", ".join(tool["function"]["name"] for tool in read_tools(request.tools))),
         ("Template arguments", request.template),
-        ("Lanes", "ran by turns, a round each time" if second.schedule == "by turns" else "each ran alone"),
+        ("Lanes", "ran by turns, a few rounds each time" if second.schedule == "by turns" else "each ran alone"),
         ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         ("Precision", facts.precision(environment)),
         ("Passes", passes(environment) if environment.runner else ""),

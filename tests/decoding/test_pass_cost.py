@@ -108,7 +108,25 @@ def test_passes_are_timed_for_a_tree_and_again_where_other_load_disturbed_them(m
 
 def test_the_bandwidth_of_a_copy_is_measured_once():
     cpu = torch.device("cpu")
-    assert bandwidth(cpu) == bandwidth(cpu) > 1e8
+    assert bandwidth(cpu) is bandwidth(cpu) and bandwidth(cpu).best > 1e8
+
+
+@pytest.mark.parametrize(
+    ("readings", "best", "steady"),
+    [
+        ([58, 60, 59, 60, 59], 60, True),
+        ([58, 20, 59, 60, 59], 60, True),  # one was disturbed
+        ([20, 22, 60, 21, 20] + [22] * 10, 60, False),  # most were, also the next times
+        ([20, 22, 25, 21, 20] + [60, 59, 60, 58, 60] + [59] * 5, 60, True),  # the first run was, the next were not
+    ],
+)
+def test_the_best_of_several_readings_of_the_bandwidth_counts_and_how_far_they_agree_is_known(readings, best, steady):
+    coming = iter(readings)
+    found = pass_cost.Bandwidth(lambda: next(coming))
+    for _ in range(5):  # runs
+        found.measure()
+    assert found.best == best and (found.spread < pass_cost.STEADY) == steady
+    assert len(readings) - len([*coming]) == (5 if len(readings) == 5 else 15), "steady ones are not taken again"
 
 
 def test_the_bandwidth_is_that_of_a_device_that_is_awake(monkeypatch):
@@ -117,8 +135,8 @@ def test_the_bandwidth_is_that_of_a_device_that_is_awake(monkeypatch):
     def seconds(copy, source):
         nonlocal now
         now += 0.01
-        return 0.01 if now > 0.2 else 0.1
+        return 0.01 if now > 0.04 else 0.1
 
     monkeypatch.setattr(pass_cost.time, "perf_counter", lambda: now)
     monkeypatch.setattr(pass_cost, "_seconds", seconds)
-    assert bandwidth.__wrapped__(torch.device("cpu")) == 2 * pass_cost.CPU_BYTES / 0.01
+    assert bandwidth.__wrapped__(torch.device("cpu")).best == 2 * pass_cost.CPU_BYTES / 0.01

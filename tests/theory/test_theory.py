@@ -164,6 +164,35 @@ def test_what_if_reads_the_growth_of_a_pass_from_measured_times():
     assert steep[12].speedup < 0.5 * flat[12].speedup
 
 
+@pytest.mark.parametrize(("alpha", "idle"), [(0.9, 0), (0.7, 3), (0.4, 0), (0.2, 3)])
+def test_the_constant_lookahead_is_the_fastest_of_simulated_ones(alpha, idle):
+    """By a run whose drafts were as long as any of them, and whose passes grow by a sixth with each token."""
+    times = tuple(PassTime(width, PASS_S * (5 + width) / 6) for width in (1, 2, 16))
+
+    def at(gamma: int) -> Trace:
+        """A run at another lookahead: each pass takes as long as its width says."""
+        rounds, now = [], 0.0
+        for it in assisted(alpha, gamma, rounds=2000, idle=idle).rounds:
+            verify_s = PASS_S * (6 + len(it.drafted)) / 6
+            ends = now + (it.draft_s or 0.0) + verify_s
+            rounds.append(replace(it, start_s=now, verify_s=verify_s, end_s=ends))
+            now = ends
+        made = assisted(alpha, gamma, rounds=1)
+        environment = replace(ENVIRONMENT, pass_times=times)
+        return replace(made, rounds=tuple(rounds), environment=environment, lane=replace(made.lane, policy="auto"))
+
+    speeds = {gamma: metrics.measure(at(gamma)).tokens_per_s for gamma in range(1, 9)}
+    found = theory.constant(standard(), at(8))
+    assert found.by_costs and speeds[found.lookahead] > 0.99 * max(speeds.values())
+
+
+def test_without_enough_drafts_the_constant_lookahead_is_one_more_than_was_accepted():
+    few = replace(trace([plain_round(0), drafted_round([1, 2, 3], accepted=2, own=4, start_s=0.1)], "mtp"))
+    few = replace(few, lane=replace(few.lane, lookahead=8, policy="auto"))
+    assert theory.constant(standard(), few) == (3, False)
+    assert theory.constant(standard(), replace(few, rounds=few.rounds[:1])) == (1, False)
+
+
 def test_there_is_no_what_if_for_trees_or_without_times():
     rounds = [replace(it, verify_s=None) for it in assisted(0.7, 3).rounds]
     assert theory.what_if(standard(), replace(assisted(0.7, 3), rounds=tuple(rounds))) is None
@@ -251,6 +280,23 @@ def test_price_and_bandwidth():
     limit = theory.limit_of(known)
     assert limit.tokens_per_s == pytest.approx(50 * metrics.measure(lane).mean_accepted_length)
     assert limit.experts is None and "50 GB/s" in why.limit(known)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "spread", "caches"),
+    [
+        (50e9, 1.02, False),  # below the limit
+        (4e9, 1.02, False),  # above it by less than a copy can leave uncounted
+        (2e9, 1.02, True),
+        (2e9, 3.0, False),  # the readings differ by more than that
+        (2e9, None, False),  # an older trace: nothing is known of the readings
+    ],
+)
+def test_weights_are_said_to_come_from_caches_only_beyond_what_the_readings_leave_open(bandwidth, spread, caches):
+    """Half a gigabyte a pass, ten passes a second."""
+    environment = replace(ENVIRONMENT, bandwidth=bandwidth, bandwidth_spread=spread)
+    said = why.limit(replace(standard(), environment=environment, memory=Memory(5 * 10**8, 0, 0, 0)))
+    assert ("caches" in said) == caches and f"{bandwidth / 1e9:.0f} GB/s" in said
 
 
 def test_a_pass_reads_the_experts_that_its_tokens_choose():

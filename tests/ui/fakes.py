@@ -143,9 +143,6 @@ class Run:
     def memory(self) -> None:
         return None
 
-    def joules(self) -> float:
-        return 12.5
-
 
 class Backend:
     """Prompts that say "fail" or "crash" do so while it warms up."""

@@ -210,8 +210,8 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
         at = what_if.predictions[int(value)]
         # A round that drafts nothing, which is common for a lookup, is a plain round at any lookahead.
         tokens = what_if.drafting * at.tokens_per_pass + 1 - what_if.drafting
-        cost = what_if.drafting * at.tokens_per_pass / at.speedup + 1 - what_if.drafting
-        predicted[value] = Predicted(tokens, 1 / (share + (1 - share) * cost / tokens))
+        decoding = what_if.overall(at, what_if.drafting)
+        predicted[value] = Predicted(tokens, 1 / (share + (1 - share) / decoding))
     return predicted
 
 
