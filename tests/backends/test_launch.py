@@ -18,6 +18,7 @@ from playground.backends.vllm import start_vllm
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
 from playground.experiments.events import Watch
+from playground.experiments.race import decode
 from playground.lane import Request
 from playground.models.fetch import starter
 
@@ -58,6 +59,23 @@ def test_a_real_server_decodes_both_lanes_and_the_lookup_saves_passes(servers):
     assert m.accepted > 0 and m.verify_passes == m.tokens - m.accepted
     assert standard.prompt_ids == assisted.prompt_ids
     assert all(a.end_s <= b.start_s for a, b in zip(standard.rounds, standard.rounds[1:], strict=False))
+
+
+@pytest.mark.starter
+def test_a_real_server_drafts_with_a_list_of_lookups():
+    """With ngram-mod, which drafts nothing shorter than its least, and then another."""
+    gguf, types = starter.fetch_gguf(lambda step: None), "ngram-mod,ngram-simple"
+    options = {"lookup": "ngram-mod", "lookahead": 48, "slots": 1, "context": 512, "threads": 1}
+    server = start_llama(gguf, lambda step: None, **options, extra=["--spec-type", types])
+    try:
+        backend = connect(server.url)
+        lane = backend.lane()
+        assert lane.drafter.replace("_", "-") == types
+        line = "We count the waves, and the gulls, and the ships that pass the lighthouse at night, one by one. "
+        trace = decode(backend, lane, Request(line * 8, chat_template=False, max_new_tokens=96), Watch())
+        assert max(len(round_.drafted) for round_ in trace.rounds) == 48
+    finally:
+        server.stop()
 
 
 def test_more_options_reach_the_llama_server_on_the_path(tmp_path, monkeypatch):

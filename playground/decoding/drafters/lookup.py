@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 from playground.decoding.drafters.build import Setup
 from playground.decoding.sampling import Sampler
+from playground.drafting_methods import MATCHED
 
 SURE = (4, 2)  # longest and shortest n-gram to match where a trained drafter is available
 
@@ -28,7 +29,7 @@ class NgramDrafter(Drafter):
     n-grams to positions, so the cost of a lookup does not depend on the length of the sequence.
     """
 
-    def __init__(self, longest: int = 3, shortest: int = 1) -> None:
+    def __init__(self, longest: int = MATCHED[0], shortest: int = MATCHED[1]) -> None:
         self._sizes = range(longest, shortest - 1, -1)
         self._follows: dict[tuple[int, ...], int] = {}  # n-gram -> the position after its last earlier occurrence
         self._indexed = 0
