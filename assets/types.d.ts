@@ -118,10 +118,11 @@ export interface Terms {
   prefill: number;
 }
 
-/** `text`: to paste, in the engine's form; `note`: what it gives, or why it is another drafter. `drafter`: that one, where
- * it was not measured here; else "". `lane`: the name of its lane, where it was. */
+/** `text`: to paste, in the engine's form; `note`: what it gives, or that it was not measured. `drafter`, `lookahead`: what
+ * measures it here, where it was not; else "" and 0. `lane`: the name of its lane, where another than the shown one has. */
 export interface Deploy {
   drafter: string;
+  lookahead: number;
   lane: string;
   engine: string;
   text: string;

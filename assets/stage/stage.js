@@ -100,10 +100,10 @@ export function stage({ element, props, watch, trigger: press }) {
   root?.append(...parts);
   element.addEventListener("click", lightPressed);
   document.addEventListener("click", (event) => {
-    const drafter = within(event, "[data-measure]")?.dataset.measure; // below a command that nobody measured
+    const { measure: drafter, lookahead } = within(event, "[data-measure]")?.dataset ?? {}; // of a command not measured
     if (!drafter || !press) return;
     event.preventDefault();
-    press("option_select", { drafter });
+    press("option_select", { drafter, lookahead: Number(lookahead) });
   });
   let drawn = unpacked(props.value); // the last value with a round
   savesPicture(() => drawn);

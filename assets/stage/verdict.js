@@ -169,10 +169,11 @@ export function deployPart(press) {
   const said = make("span", "said");
   const note = make("span");
   const measure = button("measure", "Measure it here", () =>
-    lane ? press?.("select", { lane }) : press?.("option_select", { drafter }),
+    lane ? press?.("select", { lane }) : press?.("option_select", { drafter, lookahead }),
   );
   const node = make("div", "nearest", make("div", "line", engine, command, copy, said), make("p", "", note, measure));
   let drafter = "";
+  let lookahead = 0;
   let lane = "";
   let text = "";
   said.setAttribute("role", "status");
@@ -186,7 +187,7 @@ export function deployPart(press) {
     copy.setAttribute("aria-label", `Copy the command for ${value.engine}`);
     command.textContent = text;
     note.textContent = value.note;
-    ({ drafter, lane } = value);
+    ({ drafter, lookahead, lane } = value);
     measure.textContent = lane ? "Show it above" : "Measure it here";
     measure.hidden = !(drafter || lane) || !press;
   }

@@ -199,49 +199,50 @@ def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Ta
 
 def blocks(found: Sequence[Settings]) -> str:
     """Returns a block with a copy button for each engine that can decode this way; the others say why not, at the
-    end. What several notes begin with is said once, above their engines."""
+    end. What several notes begin with is said once, above their engines. "" for no settings."""
     groups: dict[str, list[Settings]] = {}
     for it in filter(lambda it: it.text, found):
         groups.setdefault(it.about, []).append(it)
     able = list[str]()
     for about, group in groups.items():
         if about and len(group) > 1:
-            able.append(_noted(about, group[0].drafter))
+            able.append(_noted(about, group[0]))
             group = [replace(it, note=it.note.removeprefix(about).strip(), drafter="") for it in group]
-        able += [_engine(it.engine, it.written_for, it.text, it.note, it.drafter) for it in group]
-    reasons = dict.fromkeys(it.note for it in found if not it.text)
-    unable = [
-        _engine(", ".join(it.engine for it in found if it.note == note and not it.text), "", "", note)
-        for note in reasons
-    ]
-    return f'<div class="deploy">{"".join([*able, *unable])}</div>'
+        able += map(_engine, group)
+    reasons: dict[str, list[str]] = {}
+    for it in found:
+        if not it.text:
+            reasons.setdefault(it.note, []).append(it.engine)
+    unable = [_engine(Settings(", ".join(names), "", "", "", note)) for note, names in reasons.items()]
+    return f'<div class="deploy">{"".join([*able, *unable])}</div>' if found else ""
 
 
 def first(found: Sequence[Settings]) -> str:
     """Returns the block to show under a verdict; "" if there is none."""
     if not (it := engines.first(found)):
         return ""
-    return f'<div class="deploy">{_engine(f"In {it.engine}", it.written_for, it.text, it.note, it.drafter)}</div>'
+    return f'<div class="deploy">{_engine(replace(it, engine=f"In {it.engine}"))}</div>'
 
 
-def _engine(name: str, written_for: str, text: str, note: str, unmeasured: str = "") -> str:
-    """Returns the block of an engine. `unmeasured`: see `_noted`."""
-    name = escape(name)
-    head = f"<h3>{name} <small>{escape(written_for)}</small></h3>"
-    said = _noted(note, unmeasured) if note else ""
-    if not text:
+def _engine(it: Settings) -> str:
+    """Returns the block of an engine."""
+    name = escape(it.engine)
+    head = f"<h3>{name} <small>{escape(it.written_for)}</small></h3>"
+    said = _noted(it.note, it) if it.note else ""
+    if not it.text:
         return f"<section>{head}{said}</section>"
     # page.js copies the text of the section's block.
     copy = (
         f'<span class="said" role="status"></span>'
         f'<button type="button" class="copy" aria-label="Copy the settings of {name}">Copy</button>'
     )
-    block = f'<pre tabindex="0" role="region" aria-label="Settings of {name}">{escape(text)}</pre>'
+    block = f'<pre tabindex="0" role="region" aria-label="Settings of {name}">{escape(it.text)}</pre>'
     return f"<section><header>{head}{copy}</header>{said}{block}</section>"
 
 
-def _noted(note: str, unmeasured: str) -> str:
-    """Returns a note on a command. `unmeasured`: the drafter of the command, where that did not run here."""
+def _noted(note: str, of: Settings) -> str:
+    """Returns a note on a command, with a link that measures its setting where that did not run here."""
     # On Try the stage takes the press; elsewhere the link leads there.
-    measure = f' <a href="./?drafter={unmeasured}" data-measure="{unmeasured}">Measure it here</a>'
-    return f"<p>{escape(note)}{measure if unmeasured else ''}</p>"
+    lane = f"drafter={of.drafter}&amp;lookahead={of.lookahead}&amp;policy=constant"
+    measure = f' <a href="./?{lane}" data-measure="{of.drafter}" data-lookahead="{of.lookahead}">Measure it here</a>'
+    return f"<p>{escape(note)}{measure if of.drafter else ''}</p>"

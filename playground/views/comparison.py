@@ -10,11 +10,11 @@ from typing import Any
 
 from playground import metrics
 from playground.format import UNKNOWN, number
-from playground.lane import LOCAL, preset_of
-from playground.presets import DTYPES, Pair
-from playground.settings import ANSWER, DRAFTING, PRESET, default, flag
+from playground.lane import LOCAL
+from playground.presets import Pair
+from playground.settings import DRAFTING
 from playground.trace import Comparison, Environment, Trace
-from playground.views import charts, compared, drafters, engines, facts, headline, report, run_details, table
+from playground.views import again, charts, compared, drafters, engines, facts, headline, report, run_details, table
 from playground.views.report import Report
 from playground.views.table import Table, escaped
 
@@ -34,7 +34,7 @@ def _(result: Comparison) -> Report:
         [*race, charts.acceptance(best)],
         [*filter(None, [figures(result), ranked, facts.memory(shown)])],
         [*filter(None, [run_details.of_comparison(result)]), *run_details.tables(shown.others)],
-        [*filter(None, [engines.first(engines.of_comparison(result, best.lane))])],
+        engines.shown(engines.of_comparison(result, best.lane)),
     )
 
 
@@ -175,28 +175,18 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     at its default."""
     trace = comparison.others[0]
     lane, request = trace.lane, trace.request
-    pair = preset_of(lane, pairs)
-    usual = {name: default(name) for name in (*DRAFTING, *ANSWER)}
-    if lane.backend != LOCAL:
-        models = []
-    elif pair:
-        models = ["--pair", pair.name]
-        usual |= {name: getattr(pair, name) for name in PRESET}
-    else:
-        models = ["--target", lane.target, *_assistant(lane.assistant)]
+    models, usual = again.models_of(lane, pairs)
     here = [other.lane for other in comparison.others if other.lane.backend == LOCAL and not other.lane.forced_rates]
     drafters = [] if not here else ["--drafter", lane.drafter] if len(here) == 1 else ["--all-drafters"]
     words = [*models, *drafters, *_servers(comparison)]
-    if again := sum(len(traces) == len(comparison.lanes) for traces in comparison.repeats):
-        words.append(f"--repeat={again}")
-    dtype = (trace.environment.dtype or "").split(" ")[0]
-    if dtype in DTYPES:
-        words += ["--dtype", dtype]
+    if repeats := sum(len(traces) == len(comparison.lanes) for traces in comparison.repeats):
+        words.append(f"--repeat={repeats}")
+    words += again.format_of(trace.environment)
     for rates in (other.lane.forced_rates for other in comparison.others if other.lane.forced_rates):
         words.append(f"--force-acceptance={','.join(map(str, rates))}")
     for name, value in usual.items():
-        words += _option(name, getattr(lane if name in DRAFTING else request, name), value)
-    words += _option("messages", request.history_json, "")
+        words += again.option(name, getattr(lane if name in DRAFTING else request, name), value)
+    words += again.option("messages", request.history_json, "")
     prompt = [f"--prompt={request.prompt}"] if request.prompt else []
     return shlex.join(["python", "-m", "playground", "compare", *words, *prompt])
 
@@ -205,22 +195,6 @@ def _servers(comparison: Comparison) -> list[str]:
     """Return the options that name the servers which decoded lanes."""
     lanes = {"--baseline-server": comparison.standard.lane, "--server": comparison.others[-1].lane}
     return [word for flag, lane in lanes.items() if lane.backend != LOCAL for word in (flag, lane.server_url)]
-
-
-def _option(name: str, value: object, usual: object) -> list[str]:
-    if value == usual:
-        return []
-    if isinstance(value, bool):
-        return [flag(name) if value else flag(name).replace("--", "--no-", 1)]
-    return [f"{flag(name)}={value}"]  # one word, so that a text may begin with a dash
-
-
-def _assistant(name: str | None) -> list[str]:
-    """Return the option for the drafter's weights, as `Pair.weights_of` names them."""
-    if name is None or name == "native":
-        return []
-    layers = re.fullmatch(r"its first (\d+) layers", name)
-    return ["--early-exit", layers[1]] if layers else ["--assistant", name]
 
 
 def _sentences(comparison: Comparison) -> list[str]:

@@ -6,13 +6,15 @@ Page, terminal and report share it. A best lane is named only where it is clear.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from playground import results
 from playground.format import UNKNOWN, count, milliseconds, number, percent, ratio, seconds
 from playground.lane import LOCAL, Lane, label
 from playground.results import STANDARD, Ranked, Row, SuiteResult, Summary, names_of
 from playground.views import engines
-from playground.views.engines import Settings
+from playground.views.engines import Given, Settings
 from playground.views.table import Table
 
 HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per check", "accepted", "tokens/s", "identical")
@@ -75,37 +77,63 @@ def ranking(result: SuiteResult) -> list[Ranked]:
     return results.rank(result.rows) if result.rows else []
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What a ranking shows, from which words, sentence and command follow. `outcome`: "none ran", or "too few" prompts
+    and runs for ranges; no drafter was seen to be faster ("none faster"); or which were, "best" or "tie". `winners`:
+    the fastest drafting lane and those that tie with it, where one of them was seen to be faster."""
+
+    outcome: Literal["none ran", "too few", "none faster", "best", "tie"]
+    winners: tuple[Ranked, ...] = ()
+
+    @property
+    def without(self) -> str:
+        """The reason for a command without a drafter."""
+        return {
+            "none ran": "no drafter ran",
+            "too few": "too few prompts and runs to tell whether a drafter is faster",
+            "none faster": "no drafter was seen to be faster",
+        }.get(self.outcome, "nothing else that it can decode was seen to be faster")
+
+
+def judged(found: Sequence[Ranked]) -> Verdict:
+    """Return the verdict on ranked lanes, the fastest first."""
+    lanes = [it for it in found if it.lane != STANDARD]
+    if not lanes:
+        return Verdict("none ran")
+    if not any(it.interval for it in lanes):
+        return Verdict("too few")
+    winners = tuple(it for it in lanes if it.ties)
+    if not any(it.gains for it in winners):
+        return Verdict("none faster")
+    return Verdict("best" if len(winners) == 1 else "tie", winners)
+
+
 def verdicts(result: SuiteResult) -> dict[str, str]:
     """Return a one-word verdict for each lane's label; "" for a lane without one."""
     found = ranking(result)
-    winners, drafting = _winners(found), [it for it in found if it.lane != STANDARD]
+    it, drafting = judged(found), [it for it in found if it.lane != STANDARD]
     said = {it.lane: FASTER if it.gains else SLOWER if it.loses else "" for it in found}
-    said |= dict.fromkeys((it.lane for it in winners), TIED if len(winners) > 1 else BEST)
+    said |= dict.fromkeys((lane.lane for lane in it.winners), BEST if it.outcome == "best" else TIED)
     return said | ({STANDARD: BEST} if drafting and all(it.loses for it in drafting) else {})
-
-
-def _winners(found: Sequence[Ranked]) -> list[Ranked]:
-    """Return the fastest drafting lane and those that tie with it, where one of them was seen to gain."""
-    ties = [it for it in found if it.ties and it.lane != STANDARD]
-    return ties if any(it.gains for it in ties) else []
 
 
 def verdict(result: SuiteResult) -> str:
     """Say which drafter to use, as far as it is clear."""
     found, names = ranking(result), names_of(result.lanes)
-    lanes = [it for it in found if it.lane != STANDARD]
-    if not lanes:
+    it = judged(found)
+    if it.outcome == "none ran":
         return "No prompt could be run."
-    given = {it.lane: f"{names[it.lane]}, {ratio(it.speedup, it.interval)}" for it in lanes}
-    fastest, winners = given[lanes[0].lane], _winners(found)
-    if not any(it.interval for it in lanes):
-        return f"The fastest was {fastest}: {FEW}."
-    if not winners:
+    given = {lane.lane: f"{names[lane.lane]}, {ratio(lane.speedup, lane.interval)}" for lane in found}
+    fastest = next(given[lane.lane] for lane in found if lane.lane != STANDARD)
+    if it.outcome == "too few":
+        return f"The fastest drafter was {fastest}: {FEW}."
+    if it.outcome == "none faster":
         return f"No drafter clearly beat standard decoding (the fastest: {fastest})."
-    if len(winners) == 1:
+    if it.outcome == "best":
         return f"Best: {fastest}."
-    more = f" and {len(winners) - SHOWN} more" if len(winners) > SHOWN else ""
-    return f"No clear winner: {'; '.join(given[it.lane] for it in winners[:SHOWN])}{more} cannot be told apart."
+    more = f" and {len(it.winners) - SHOWN} more" if len(it.winners) > SHOWN else ""
+    return f"No clear winner: {'; '.join(given[lane.lane] for lane in it.winners[:SHOWN])}{more} cannot be told apart."
 
 
 def deploy(result: SuiteResult) -> list[Settings]:
@@ -114,15 +142,23 @@ def deploy(result: SuiteResult) -> list[Settings]:
     if not drafts(result) or any(lane.backend != LOCAL for lane in result.lanes):
         return []
     lanes = {label(lane): lane for lane in result.lanes if not lane.forced_rates}
-    found = {lanes[it.lane]: it for it in ranking(result) if it.lane in lanes}
-    return commands(found, result.lanes[0].target)
+    found = {lanes[it.lane]: (it, result.of(it.lane)) for it in ranking(result) if it.lane in lanes}
+    return commands(found, result.lanes[0].target, judged(ranking(result)))
 
 
-def commands(found: Mapping[Lane, Ranked], target: str, method: str | None = None) -> list[Settings]:
-    """Return the settings of `deploy`. `found`: lanes with their ranking, the most wanted first. `method`: see
-    `engines.settings`."""
-    given = {lane: ratio(it.speedup, it.interval) for lane, it in found.items() if it.gains}
-    if given and not any(lane.drafter == "ngram" for lane in found):
-        return engines.of_ranked(given, method)
-    nothing = "nothing else that it can decode was seen to be faster" if given else "no drafter was seen to be faster"
-    return engines.of_ranked({**given, Lane(STANDARD, target): nothing}, method)
+def commands(
+    found: Mapping[Lane, tuple[Ranked, Summary]], target: str, verdict: Verdict, method: str | None = None
+) -> list[Settings]:
+    """Return the settings of `deploy`.
+
+    Args:
+        found: lanes with their ranking and figures, the most wanted first.
+        verdict: that on the whole ranking.
+        method: see `engines.settings`.
+    """
+    given = {
+        lane: engines.given_by(lane, ratio(it.speedup, it.interval), summary.mean_accepted_length)
+        for lane, (it, summary) in found.items()
+        if it.gains
+    }
+    return engines.of_ranked({**given, Lane(STANDARD, target): Given(verdict.without, 1)}, method)

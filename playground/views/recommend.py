@@ -8,7 +8,7 @@ from typing import Any
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, ratio
 from playground.lane import LOCAL, Lane, label
-from playground.results import STANDARD, Ranked, Recommendation, names_of
+from playground.results import STANDARD, Ranked, Recommendation, Summary, names_of
 from playground.views import charts_suite, compared, ranking, report, suite
 from playground.views import table as spreadsheet
 from playground.views.engines import Settings
@@ -99,10 +99,11 @@ def settings(result: Recommendation) -> list[Settings]:
     gained and that it can decode, or standard decoding. The list is empty where servers decoded."""
     if result.tested.backend != LOCAL:
         return []
-    found: dict[Lane, Ranked] = {}
+    found: dict[Lane, tuple[Ranked, Summary]] = {}
     for stages in ([result.confirmed], [result.refined, result.screened]) if result.lane else ():
         lanes = {label(lane): lane for stage in stages for lane in stage.lanes}
-        tried = [it for stage in stages for it in ranking.ranking(stage) if it.lane in lanes]
-        for it in sorted(tried, key=lambda it: -it.speedup):
-            found.setdefault(lanes[it.lane], it)
-    return ranking.commands(found, result.tested.target, result.method)
+        tried = [(it, stage.of(it.lane)) for stage in stages for it in ranking.ranking(stage) if it.lane in lanes]
+        for it in sorted(tried, key=lambda it: -it[0].speedup):
+            found.setdefault(lanes[it[0].lane], it)
+    verdict = ranking.judged(ranking.ranking(result.confirmed))
+    return ranking.commands(found, result.tested.target, verdict, result.method)

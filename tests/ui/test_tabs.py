@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from html import escape
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +24,11 @@ from playground.lane import Lane
 from playground.metrics.load import Level
 from playground.ui import panels
 from playground.ui.compare.handlers import Decoding
+from playground.ui.compare.tab import _lane_of
 from playground.ui.experiments import best, controls, tab
 from playground.ui.experiments.service import Experiments, View
 from playground.views import engines, report
+from playground.views.engines import Given
 from tests.backends.fake_server import llama_server, serve, vllm
 from tests.ui import fakes
 
@@ -230,14 +234,28 @@ def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
 
 
 def test_what_the_notes_of_several_engines_begin_with_is_said_once_above_them():
-    tree, lookup = Lane("x", "starter", "tree", "starter-mtp"), Lane("y", "starter", "ngram")
-    for given, times in (({tree: "2.00×"}, 1), ({tree: "2.00×", lookup: "1.10×"}, 0)):
-        found = engines.of_ranked(given)
+    lookup = Lane("y", "starter", "ngram", lookahead=10)
+    for lane, k, times in ((lookup, 10, 0), (replace(lookup, policy="auto"), 3, 1)):
+        found = [it for it in engines.of_ranked({lane: Given("1.10×", k)}) if it.engine in ("vLLM", "transformers")]
         shown = panels.blocks(found)
-        (said,) = {escape(it.about) for it in found if it.text}
+        (said,) = {escape(it.about) for it in found}
         assert shown.count(said) == 1 and shown.index(said) < shown.index("<h3>")
-        assert shown.count(said.partition(".")[0]) == 1, "nor by those that cannot"
         assert shown.count("Measure it here") == times
+        assert ('data-measure="ngram" data-lookahead="3"' in shown) == bool(times)
+
+
+def test_a_press_runs_the_lane_of_a_command_that_was_not_measured():
+    def pressed(data: object) -> list[object]:
+        return [it.get("value") for it in _lane_of(SimpleNamespace(_data=data))]
+
+    assert pressed({"drafter": "ngram", "lookahead": 4}) == ["ngram", 4, "constant"]
+    for data in (
+        None,
+        {"drafter": "no", "lookahead": 4},
+        {"drafter": "ngram", "lookahead": 10**9},
+        {"drafter": "ngram"},
+    ):
+        assert pressed(data) == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_tables_in_markdown_and_terminal():
     text = report.text(report.of(COMPARISON))
     assert re.search(r"^Speed +" + " +".join(SPEED.values()) + "$", text, re.MULTILINE)
     assert f"Fast: {headline.figure(FAST)} ({headline.runs(FAST)})." in text
-    assert SPEEDUP in headline.title(COMPARISON, "Fast") and f"{SPEEDUP} here" in text
+    assert SPEEDUP in headline.title(COMPARISON, "Fast") and f"Measured as exported: {SPEEDUP}." in text
     assert last_runs._label(Shown(COMPARISON, "Fast"), None).endswith(f" · {SPEEDUP}")
 
 
@@ -135,7 +135,7 @@ def test_spreadsheet_drafters_cost_and_race():
     assert (row.speedup, row.tokens_per_pass, row.cost) == (
         SPEEDUP, f"{EQUATION.tokens_per_pass:.2f}", f"{EQUATION.cost:.2f}",
     )  # fmt: skip
-    assert [f"{row[1]} tok/s" for row in cost.cost_table(metrics.shown(COMPARISON).lanes, None).rows] == [
+    assert [f"{row[1]} tok/s" for row in cost.cost_table(metrics.shown(COMPARISON).lanes, 1.0).rows] == [
         *SPEED.values()
     ]
     race = next(chart for chart in report.of(COMPARISON).charts if "over time" in chart.layout.meta)

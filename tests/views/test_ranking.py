@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pytest
 
 from playground.experiments.suite import summarise
 from playground.lane import Lane, Request, label
@@ -39,7 +40,7 @@ def test_a_lead_beyond_the_range_is_best_and_each_engine_gets_the_fastest_that_i
     assert rows[2][:4] == ("Standard", "", "", "every engine")
     vllm = ranking.deploy(found)[0]
     assert "ngram" in vllm.text and vllm.instead == "Prompt lookup (4 ahead)"
-    assert "Prompt lookup (4 ahead): 1.2" in vllm.note and vllm.note.endswith(" here.")
+    assert "The nearest is Prompt lookup (4 ahead). Measured as exported: 1.2" in vllm.note
 
 
 def test_a_lead_within_the_range_is_a_tie():
@@ -57,15 +58,76 @@ def test_no_drafter_that_beats_no_drafting_is_best_and_the_command_is_that_witho
     assert vllm.text == "vllm serve t" and vllm.note == "No drafter was seen to be faster here."
 
 
-def test_where_lookup_was_not_measured_it_is_named_as_that():
+def test_a_lookup_that_was_not_measured_is_no_command():
     found = result({"standard": (10.0, 10.1) * 5, "mixed": (4.0, 4.1) * 5}, lanes=(MIXED,))
     vllm = ranking.deploy(found)[0]
-    assert "ngram" in vllm.text and "(10 ahead): not measured" in vllm.note
+    assert vllm.text == "vllm serve t" and "Nothing else that it can decode was seen to be faster here." in vllm.note
+
+
+def test_a_policy_that_an_engine_lacks_is_exported_without_a_number():
+    auto = replace(LOOKUP, lookahead=8, policy="auto")
+    rows = [
+        Row(i, "qa", name, 10, 5, s, 0.0, 4, 8, 10 / s, True)
+        for name, s in ((STANDARD, 10.0), (label(auto), 5.0))
+        for i in range(10)
+    ]
+    found = SuiteResult(WHERE, Request("p"), 1, (auto,), tuple(rows), tuple(summarise(rows)), prompts=("p",) * 10)
+    vllm = ranking.deploy(found)[0]
+    assert '"num_speculative_tokens": 2' in vllm.text and "×" not in vllm.note, "two tokens a check"
+    assert "suite --target t --drafters ngram --lookahead 2 --policy constant" in vllm.note
+
+
+def seconds(speed: float, noise: float = 0.01) -> tuple[float, ...]:
+    """Seconds of ten prompts."""
+    return tuple(10 / speed * (1 + noise * (-1) ** i) for i in range(10))
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome", "said", "command"),
+    [
+        (
+            {"standard": (10.0,), "ngram": (6.45,)},
+            "too few",
+            "The fastest drafter was",
+            "Too few prompts and runs to tell",
+        ),
+        (
+            {"standard": (10.0,), "ngram": (12.0,)},
+            "too few",
+            "The fastest drafter was",
+            "Too few prompts and runs to tell",
+        ),
+        ({"standard": seconds(1), "ngram": seconds(0.5)}, "none faster", "No drafter clearly", "No drafter was seen"),
+        (
+            {"standard": seconds(1), "ngram": seconds(1, -0.2)},
+            "none faster",
+            "No drafter clearly",
+            "No drafter was seen",
+        ),
+        ({"standard": seconds(1), "ngram": seconds(2)}, "best", "Best: Prompt lookup", "Measured as exported: 2.0"),
+        (
+            {"standard": seconds(1), "ngram": seconds(2), "mixed": seconds(2, -0.2)},
+            "tie",
+            "No clear winner",
+            "Measured as",
+        ),
+    ],
+)
+def test_sentence_word_and_command_of_every_outcome_agree(times, outcome, said, command):
+    lanes = [lane for name, lane in (("ngram", LOOKUP), ("mixed", MIXED)) if name in times]
+    found = result(times, lanes)
+    assert ranking.judged(ranking.ranking(found)).outcome == outcome
+    assert ranking.verdict(found).startswith(said)
+    vllm = ranking.deploy(found)[0]
+    assert command in vllm.note and ("ngram" in vllm.text) == (outcome in ("best", "tie"))
+    assert any(ranking.verdicts(found)[KEYS[name]] in (ranking.BEST, ranking.TIED) for name in times) == (
+        outcome in ("best", "tie") or "0.50×" in ranking.verdict(found)
+    ), "standard decoding is best where every drafter loses"
 
 
 def test_without_ranges_nobody_is_called_best():
     found = result({"standard": (10.0,), "ngram": (8.0,), "mixed": (4.0,)})
-    assert ranking.verdict(found) == f"The fastest was Prompt lookup + tree (10 ahead), 2.50×: {ranking.FEW}."
+    assert ranking.verdict(found) == f"The fastest drafter was Prompt lookup + tree (10 ahead), 2.50×: {ranking.FEW}."
     assert not any(row[1] for row in ranking.table(found).rows)
 
 

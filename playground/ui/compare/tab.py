@@ -190,7 +190,7 @@ def _wire_runs(
     buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
     end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
     outcome = of(*OUTCOME, "drafter", "runs", "strip", "saved", "pair", "model", *sampling.LINE)
-    picked = stage.option_select(_drafter_of, None, parts["drafter"], **QUIET)
+    picked = stage.option_select(_lane_of, None, of("drafter", "lookahead", "policy"), **QUIET)
     written = stage.submit(_message_of, None, parts["message"], **QUIET)
     run, every = handler("stream", stream), handler("stream_every", partial(stream, every=True))
     for press, first, then, inputs in (
@@ -228,9 +228,13 @@ def _streaming(
     return stream
 
 
-def _drafter_of(pressed: gr.EventData) -> Any:
-    drafter = (pressed._data or {}).get("drafter")
-    return gr.update(value=drafter) if drafter in METHODS else gr.skip()
+def _lane_of(pressed: gr.EventData) -> Any:
+    """Returns updates of drafter, lookahead and policy, for the lane of a command that was not measured."""
+    asked = pressed._data or {}
+    drafter, lookahead = asked.get("drafter"), asked.get("lookahead")
+    if drafter not in METHODS or not isinstance(lookahead, int) or not SETTINGS["lookahead"].accepts(lookahead):
+        return gr.skip(), gr.skip(), gr.skip()
+    return gr.update(value=drafter), gr.update(value=lookahead), gr.update(value="constant")
 
 
 def _message_of(pressed: gr.EventData) -> str:

@@ -14,7 +14,7 @@ import gradio as gr
 from gradio.events import Dependency
 
 from playground import metrics, theory
-from playground.lane import preset_of
+from playground.lane import LOCAL, Lane, preset_of
 from playground.presets import Pair
 from playground.theory.lookahead import asynchronous
 from playground.ui import panels
@@ -23,6 +23,7 @@ from playground.ui.wiring import PRIVATE, in_browser
 from playground.views import charts, engines, facts, why
 
 NOTHING = "There is no comparison yet."
+NO_RATE = "Type what the machine costs an hour, and the price of a million tokens follows for each lane."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
 PREDICTED = (
     "Predicted, not measured: from this run's acceptance and drafting, and the measured time of a pass by its width. A "
@@ -151,9 +152,9 @@ def _paragraphs(sentences: Sequence[str]) -> str:
 def _cost(shown: Shown | None, rate: float | None) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
-    lanes = metrics.shown(shown.comparison).lanes
-    said = why.ENERGY if why.measured(lanes) else why.NO_COUNTER
-    return f"{why.cost_table(lanes, rate).html()}<p>{said}</p>"
+    if not rate:
+        return f"<p>{NO_RATE}</p>"
+    return why.cost_table(metrics.shown(shown.comparison).lanes, rate).html()
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
@@ -167,5 +168,11 @@ def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
         return f"<p>{escape(facts.out_of_context(trace))}</p>"
     pair = shown.pair or preset_of(lane, pairs.values())
     method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
-    found = engines.of_comparison(shown.comparison, lane, method)
-    return panels.blocks(found or engines.settings(lane, method, trace.request))
+    return panels.blocks(engines.of_comparison(shown.comparison, lane, method)) or f"<p>{escape(_undeployed(lane))}</p>"
+
+
+def _undeployed(lane: Lane) -> str:
+    """Returns the reason why a drafting lane has no settings for engines."""
+    if lane.backend != LOCAL:
+        return f"{lane.program} decoded this lane: it is deployed already."
+    return "This lane does not decode as an engine would: its verdicts were drawn, or are not exact."
