@@ -218,23 +218,35 @@ def _means(forecasts: Sequence[tuple[float, bool]]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Counts:
-    """Drafts over a text. `reached`: for each position of a draft, the number of drafts whose earlier tokens were all
-    accepted. `accepted`: how many of these had this position accepted, too. `agreed`: those of the text's `tokens` that
-    are the target's own choice."""
+    """Drafts over a text, at each of its positions and in the rounds that decoding it would have.
+
+    `reached`: for each depth of a draft, the drafts at all positions whose tokens before it were accepted; `accepted`:
+    how many of these had this token accepted. They are the conditional acceptance by depth, not tokens per check.
+    `rounds_reached`, `rounds_accepted`: of the rounds alone, each of which starts after the token that the target added
+    to the one before; the prefill is one. `agreed`: those of the text's `tokens` that are the target's own choice.
+    """
 
     reached: tuple[int, ...]
     accepted: tuple[int, ...]
+    rounds_reached: tuple[int, ...]
+    rounds_accepted: tuple[int, ...]
     agreed: int
     tokens: int
 
     @property
+    def gains(self) -> list[float]:
+        """The tokens per check that each depth of a draft adds: Π_i≤j α_i, where α_i is the share of rounds that
+        reached depth i which had it accepted."""
+        shares = (
+            accepted / reached if reached else 0.0
+            for reached, accepted in zip(self.rounds_reached, self.rounds_accepted, strict=True)
+        )
+        return list(itertools.accumulate(shares, float.__mul__))
+
+    @property
     def tokens_per_pass(self) -> float:
-        """1 + Σ_j Π_i≤j α_i, where α_i is the share of drafts that reached position i which had it accepted."""
-        total, survives = 1.0, 1.0
-        for reached, accepted in zip(self.reached, self.accepted, strict=True):
-            survives *= accepted / reached if reached else 0.0
-            total += survives
-        return total
+        """The mean accepted length of decoding. It is exact where the text is the target's own, greedy."""
+        return 1 + sum(self.gains)
 
     @property
     def agreement(self) -> float | None:
@@ -244,12 +256,9 @@ class Counts:
 def add_counts(several: Iterable[Counts]) -> Counts:
     """Add up the counts of one text or more, with drafts of one length."""
     found = list(several)
-    return Counts(
-        tuple(map(sum, zip(*(it.reached for it in found), strict=True))),
-        tuple(map(sum, zip(*(it.accepted for it in found), strict=True))),
-        sum(it.agreed for it in found),
-        sum(it.tokens for it in found),
-    )
+    by_depth = zip(*((it.reached, it.accepted, it.rounds_reached, it.rounds_accepted) for it in found), strict=True)
+    sums = [tuple(map(sum, zip(*each, strict=True))) for each in by_depth]
+    return Counts(*sums, sum(it.agreed for it in found), sum(it.tokens for it in found))
 
 
 # Tokens per pass and standard errors from which on one reading of a drafter is called better.

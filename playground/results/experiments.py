@@ -203,8 +203,9 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Estimated:
-    """The acceptance expected for a lane, from its drafts over logged answers. `decoded`: the mean accepted length of
-    the turns that were decoded; None where none was."""
+    """The acceptance expected for a lane at a constant lookahead, from its drafts over logged answers.
+    `tokens_per_pass`: over the rounds that decoding would have. `decoded`: the mean accepted length of the turns that
+    were decoded, under the lane's own policy; None where none was."""
 
     lane: str
     counts: Counts
@@ -332,7 +333,7 @@ class Diagnosis:
 
     @property
     def first(self) -> float | None:
-        """The acceptance of the first drafted token, of the drafter as it is."""
+        """The acceptance of the first drafted token over all positions, of the drafter as it is."""
         counts = self.readings[0].counts if self.readings else None
         return counts.accepted[0] / counts.reached[0] if counts and counts.reached[0] else None
 

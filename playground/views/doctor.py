@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -64,10 +63,12 @@ def method(result: Diagnosis) -> str:
     answers = f"{count(len(result.prompts), 'answer')} of {result.lane.target}"
     if not result.readings:
         return f"{answers}; no drafts of {result.lane.assistant} could be counted. Its files were compared."
-    drafts = result.readings[0].counts.reached[0]
+    counts = result.readings[0].counts
+    positions, rounds = count(counts.reached[0], "position"), count(counts.rounds_reached[0], "round")
     return (
-        f"Drafts of {result.lane.assistant} at {count(drafts, 'position')} of {answers}, greedy. Always drafting the "
-        f"most common token would be right in {percent(result.chance)}."
+        f"Drafts of {result.lane.assistant} at all {positions} of {answers}, greedy: acceptance is over all of them, "
+        f"tokens per check over the {rounds} that decoding would have. Always drafting the most common token would be "
+        f"right in {percent(result.chance)}."
     )
 
 
@@ -122,10 +123,9 @@ def advice(result: Diagnosis) -> list[str]:
     if not result.readings:
         return []
     counts, said = result.readings[0].counts, []
-    survives = list(itertools.accumulate((_share(counts, j) or 0.0 for j in range(len(counts.reached))), float.__mul__))
-    useful = sum(share >= PAYS for share in survives)
+    useful = sum(gain >= PAYS for gain in counts.gains)
     first, last = _share(counts, 0) or 0.0, _share(counts, useful - 1) if useful else None
-    if useful < len(survives):
+    if useful < len(counts.gains):
         said.append(
             f"Fewer tokens pay: from position {useful + 1} on, each adds under {PAYS} tokens per check. A lookahead of "
             f"{max(useful, 1)} keeps what counts."
@@ -166,7 +166,7 @@ def files(result: Diagnosis) -> Table:
 
 
 def scores(caption: str, what: str, scored: tuple[Scored, ...]) -> Table:
-    """Return a row for each score: acceptance at each position, where all before it were accepted."""
+    """Return a row for each score: acceptance by depth over all positions, and tokens per check over the rounds."""
     depth = len(scored[0].counts.reached) if scored else 0
     rows = tuple(
         (
@@ -179,7 +179,7 @@ def scores(caption: str, what: str, scored: tuple[Scored, ...]) -> Table:
     )
     return Table(
         caption,
-        (what, "drafts", *(f"token {j + 1}" for j in range(depth)), "tokens per check"),
+        (what, "positions", *(f"token {j + 1}" for j in range(depth)), "tokens per check"),
         rows,
         numbers=depth + 2,
     )

@@ -85,8 +85,8 @@ def _estimate(result: TrafficResult) -> list[str]:
         low, high = (f"{pick(off.values()):+.0%}" for pick in (min, max))
         return [f"The estimates from the logged answers were off by {low} to {high}; their table has each drafter's."]
     return [
-        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per check with {_names(result)[it.lane]}; "
-        f"decoding gave {it.decoded:.2f} ({error:+.0%})."
+        f"Estimated from the logged answers, at a constant lookahead: {it.tokens_per_pass:.2f} tokens per check with "
+        f"{_names(result)[it.lane]}; decoding gave {it.decoded:.2f} ({error:+.0%})."
         for it, error in off.items()
     ]
 
@@ -99,10 +99,10 @@ def estimates(result: TrafficResult) -> Table:
     """Return a row for each lane whose acceptance was estimated without decoding."""
     names = _names(result)
     rows = [
-        (names.get(it.lane, it.lane), f"{it.counts.reached[0]:,}", percent(it.counts.agreement),
+        (names.get(it.lane, it.lane), f"{it.counts.rounds_reached[0]:,}", percent(it.counts.agreement),
          number(it.tokens_per_pass), number(it.decoded),
          f"{it.tokens_per_pass / it.decoded - 1:+.0%}" if it.decoded else "")
         for it in result.estimates
     ]  # fmt: skip
-    columns = ("lane", "drafts", "the target's own words", "tokens per check", "decoded", "difference")
-    return Table("Estimated from the logged answers", columns, tuple(rows), numbers=5)
+    columns = ("lane", "rounds", "the target's own words", "tokens per check", "decoded", "difference")
+    return Table("Estimated from the logged answers, at a constant lookahead", columns, tuple(rows), numbers=5)

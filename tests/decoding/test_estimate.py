@@ -8,17 +8,19 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from playground.backends.local import LocalBackend
 from playground.decoding import estimate
-from playground.decoding import estimate as drafts_at
-from playground.decoding.drafters.lookup import NgramDrafter
-from playground.lane import Lane
+from playground.experiments import suite
+from playground.experiments.events import Watch
+from playground.experiments.kinds.doctor import DoctorOptions
+from playground.lane import LOCAL, Lane, assisted_lane, label, standard_lane
 from playground.metrics.drafts import Counts, add_counts
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
-from playground.models.store import LoadedPair
-from playground.presets import custom_pair
+from playground.models.store import LoadedPair, ModelStore
+from playground.presets import custom_pair, load_pairs
 from tests.decoding.fakes import GREEDY
 from tests.decoding.real import V, built, generated, ids_of, llama, prompts, rounds_of
 from tests.models.networks.blocks import write_block
@@ -59,7 +61,7 @@ def perturbed() -> PreTrainedModel:
 
 
 def models(kind: str, tmp_path) -> LoadedPair:
-    pair = custom_pair("t", None) if kind == "ngram" else custom_pair("t", "d", kind)
+    pair = custom_pair("t", None) if kind in estimate.LOOKUPS else custom_pair("t", "d", kind)
     return LoadedPair(pair, loaded(MODEL), drafting(kind, tmp_path))
 
 
@@ -92,24 +94,70 @@ def test_a_tree_and_a_network_whose_positions_mix_are_not_estimated(tmp_path):
 
 
 def test_an_assistant_drafts_nothing_after_an_id_that_it_lacks():
-    assert drafts_at.of_assistant(MODEL, V + 8, [3, V + 2, 5], [2, 3], 4) == [[], []]
+    assert estimate.of_assistant(MODEL, V + 8, [3, V + 2, 5], [2, 3], 4) == [[], []]
 
 
-def test_an_estimate_over_the_target_s_own_text_is_what_a_count_by_hand_gives(tmp_path):
-    lane, of = Lane("x", "t", "ngram", lookahead=3), models("ngram", tmp_path)
-    prompt = [3, 4, 5, 3]
-    answer = generated(MODEL, prompt)
-    counts = estimate.counts(of, lane, GREEDY, prompt, answer)
-
-    text, accepted = [*prompt, *answer], 0
-    for start in range(len(prompt) + 1, len(text)):
-        draft = NgramDrafter().propose(text[:start], 3, 0.0, GREEDY).ids
-        accepted += bool(draft) and draft[0] == text[start]
-    assert (counts.reached[0], counts.accepted[0]) == (len(answer) - 1, accepted)
+@pytest.mark.parametrize("kind", ["ngram", "suffix", "mtp", "heads", "assistant", "dflash", "dspark", "domino"])
+def test_over_the_target_s_own_text_the_rounds_are_those_of_decoding(kind, tmp_path):
+    lane, of = Lane("x", "t", kind, lookahead=4), models(kind, tmp_path)
+    for prompt in prompts(4):
+        rounds = rounds_of(MODEL, built(of, kind, lookahead=4), prompt, ends=frozenset())
+        counts = estimate.counts(of, lane, GREEDY, prompt, ids_of(rounds))
+        assert counts.rounds_reached[0] == len(rounds)
+        assert sum(counts.rounds_accepted) == sum(len(it.accepted) for it in rounds)
+        assert counts.tokens_per_pass == pytest.approx(len(ids_of(rounds)) / len(rounds))
 
 
-def test_tokens_per_pass_is_the_sum_of_what_survives():
-    counts = Counts((10, 5, 2), (5, 2, 0), 8, 10)
-    assert counts.tokens_per_pass == pytest.approx(1 + 0.5 + 0.5 * 0.4)
-    assert add_counts([counts, counts]).tokens_per_pass == counts.tokens_per_pass
-    assert replace(counts, reached=(0,), accepted=(0,)).tokens_per_pass == 1
+def over(text: str, choices: str) -> Counts:
+    """Prompt lookup with three tokens, over a text of letters after its first one, of a target that chooses so."""
+    ids, chosen = [ord(it) for it in text], [ord(it) for it in choices]
+    read = estimate._Read(ids, 1, dict(enumerate(chosen, start=1)), {}, 128)
+    return estimate._counted(read, Lane("x", "t", "ngram", lookahead=3), None, GREEDY)
+
+
+def test_a_round_starts_after_the_token_that_the_target_added_to_the_one_before():
+    counts = over("xabcabcab", "abcabcabc")
+    assert (counts.rounds_reached, counts.rounds_accepted) == ((5, 1, 1), (1, 1, 1)), "x a b c, abc a, b: no room"
+    assert (counts.reached[0], counts.accepted[0]) == (8, 4), "drafts at four positions would be right"
+    assert counts.tokens_per_pass == pytest.approx(1 + 3 / 5)
+    assert counts.gains == pytest.approx([1 / 5] * 3)
+
+
+def test_where_the_text_is_not_the_target_s_choice_a_draft_is_judged_up_to_there():
+    counts = over("xababab", "abababc".replace("c", "a"))
+    assert counts.agreement == 1 and (counts.rounds_reached, counts.rounds_accepted) == ((4, 1, 1), (1, 1, 1))
+    counts = over("xababzb", "abababa")  # the target would have gone on with a, as drafted
+    assert (counts.rounds_reached, counts.rounds_accepted) == ((5, 1, 1), (1, 1, 0))
+
+
+def test_drafts_of_a_long_text_are_made_in_parts(monkeypatch, tmp_path):
+    lane, of = Lane("x", "t", "mtp", lookahead=3), models("mtp", tmp_path)
+    answer = generated(MODEL, [3, 4, 5])
+    whole = estimate.counts(of, lane, GREEDY, [3, 4, 5], answer)
+    monkeypatch.setattr(estimate, "ROWS", 4)
+    assert estimate.counts(of, lane, GREEDY, [3, 4, 5], answer) == whole
+
+
+def test_counts_of_texts_are_added_up():
+    counts = Counts((10, 5, 2), (5, 2, 0), (4, 2, 1), (2, 1, 1), 8, 10)
+    assert counts.tokens_per_pass == pytest.approx(1 + 1 / 2 + 1 / 4 + 1 / 4)
+    twice = add_counts([counts, counts])
+    assert twice == Counts((20, 10, 4), (10, 4, 0), (8, 4, 2), (4, 2, 2), 16, 20)
+    assert twice.tokens_per_pass == counts.tokens_per_pass
+    assert replace(counts, rounds_reached=(0,), rounds_accepted=(0,)).tokens_per_pass == 1
+
+
+@pytest.mark.starter
+def test_the_estimate_for_the_starter_is_what_decoding_gives():
+    """Of decoding with the same constant lookahead, within 5 %: the CPU engine rounds weights and heads of its own."""
+    pair, kinds = load_pairs()[0]["starter"], ("ngram", "suffix", "mtp", "eagle3", "assistant", "dflash", "heads")
+    backend = LocalBackend(ModelStore(), pair, "auto", "cpu")
+    lanes = [assisted_lane(pair, kind, 5, policy="constant") for kind in kinds]
+    _, questions = DoctorOptions(max_new_tokens=64).read()
+    result = suite.run(standard_lane(pair), lanes, questions[:3], {LOCAL: backend}, Watch())
+    for lane in lanes:
+        backend.load(lane, lambda step: None)
+        traces = [it for it in result.traces if it.lane.drafter == lane.drafter]
+        found = [backend.under_readings(lane, it.request, it.prompt_ids, it.token_ids)[0][""][1] for it in traces]
+        decoded = result.of(label(lane)).mean_accepted_length
+        assert add_counts(found).tokens_per_pass == pytest.approx(decoded, rel=0.05), lane.drafter
