@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground import app
-from playground.commands import compare, history, kinds, servers
+from playground.commands import compare, forecast, history, kinds, servers
 from playground.errors import PlaygroundError
 from playground.plugins import load_plugins
 
@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         compare.add_why,
         kinds.add,
         history.add,
+        forecast.add,
         history.add_listings,
         history.add_record,
         servers.add_serve_command,

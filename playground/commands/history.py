@@ -1,4 +1,4 @@
-"""The commands `history`, `report`, `forecast` and `record`, for past runs and result files, and `pairs` and
+"""The commands `history`, `report` and `record`, for past runs and result files, and `pairs` and
 `drafters`, which list choices."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground import ROOT
-from playground.commands.arguments import DEFAULT, check_writable, positive, read, write
+from playground.commands.arguments import check_writable, read, write
 from playground.drafting_methods import METHODS, TARGETS, help_for
 from playground.errors import PlaygroundError, check
 from playground.experiments.history import History, open_history
@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # numpy and transformers would slow every command down
     from playground.trace import Comparison
 
 DATASET = "PLAYGROUND_RECORDS"  # names the dataset of a Space
-FORMATS = ("float32", "bfloat16", "float16", "fp8", "int8", "int4")
 FORMS = (".json", ".csv", ".html", ".md")
 
 
@@ -69,25 +68,6 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.set_defaults(command=_report)
     report.add_argument("file", type=Path, help="what `--json` wrote, or a suite's record")
     report.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write")
-
-    forecast = commands.add_parser(
-        "forecast",
-        help="what would a drafter that was measured here gain on other hardware?",
-        description="From a result's acceptance by position and the shapes of its models: the expected speed-up on "
-        "hardware that you do not own, as a band, by lookahead, batch and context.",
-    )
-    forecast.set_defaults(command=_forecast)
-    forecast.add_argument("result", metavar="RESULT", help=either)
-    forecast.add_argument(
-        "--hardware", nargs="+", default=["h100"], metavar="NAME", help=f"of presets/hardware.yaml {DEFAULT}"
-    )
-    forecast.add_argument(
-        "--batch", nargs="+", type=positive, default=[1, 8, 32, 128], metavar="N", help="texts decoded together"
-    )
-    forecast.add_argument(
-        "--context", nargs="+", type=positive, default=[512, 4096, 32768], metavar="N", help="tokens of each"
-    )
-    forecast.add_argument("--format", choices=FORMATS, default="bfloat16", help=f"of the weights {DEFAULT}")
 
 
 def _action(actions: Any, name: str, help: str, command: Callable[[argparse.Namespace], None], **names: str) -> Any:
@@ -146,15 +126,6 @@ def _report(options: argparse.Namespace) -> None:
 
     check_writable(options.out)
     write(options.out, report.file(opened_file(options.file), ".html"))
-
-
-def _forecast(options: argparse.Namespace) -> None:
-    from playground.theory.forecast import hardware
-    from playground.views import forecast, report
-
-    devices = [hardware(name) for name in options.hardware]
-    found = forecast.of(named(options.result), devices, options.format, options.batch, options.context)
-    print(report.text(found))
 
 
 def _kept(history: History, name: str) -> Result | Comparison:

@@ -236,12 +236,13 @@ class Counts:
     @property
     def gains(self) -> list[float]:
         """The tokens per check that each depth of a draft adds: Π_i≤j α_i, where α_i is the share of rounds that
-        reached depth i which had it accepted."""
-        shares = (
-            accepted / reached if reached else 0.0
-            for reached, accepted in zip(self.rounds_reached, self.rounds_accepted, strict=True)
-        )
-        return list(itertools.accumulate(shares, float.__mul__))
+        reached depth i which had it accepted. Where none reached it, the share of the depth before is carried on."""
+        gains, survives, share = list[float](), 1.0, 0.0
+        for reached, accepted in zip(self.rounds_reached, self.rounds_accepted, strict=True):
+            share = accepted / reached if reached else share
+            survives *= share
+            gains.append(survives)
+        return gains
 
     @property
     def tokens_per_pass(self) -> float:
@@ -256,9 +257,18 @@ class Counts:
 def add_counts(several: Iterable[Counts]) -> Counts:
     """Add up the counts of one text or more, with drafts of one length."""
     found = list(several)
-    by_depth = zip(*((it.reached, it.accepted, it.rounds_reached, it.rounds_accepted) for it in found), strict=True)
-    sums = [tuple(map(sum, zip(*each, strict=True))) for each in by_depth]
-    return Counts(*sums, sum(it.agreed for it in found), sum(it.tokens for it in found))
+    return Counts(
+        _sums(it.reached for it in found),
+        _sums(it.accepted for it in found),
+        _sums(it.rounds_reached for it in found),
+        _sums(it.rounds_accepted for it in found),
+        sum(it.agreed for it in found),
+        sum(it.tokens for it in found),
+    )
+
+
+def _sums(by_depth: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*by_depth, strict=True)))
 
 
 # Tokens per pass and standard errors from which on one reading of a drafter is called better.

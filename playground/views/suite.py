@@ -19,7 +19,7 @@ from playground.format import (
 from playground.lane import label, together, verified_by
 from playground.metrics.pooled import LEAST_PROMPTS
 from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary, names_of
-from playground.views import charts_suite, compared, facts, forecast, ranking, report, run_details, table
+from playground.views import charts_suite, compared, facts, ranking, report, run_details, table
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -37,7 +37,7 @@ LISTS = (
 @report.of.register
 def _(result: SuiteResult) -> Report:
     tables = [ranking.table(result)] if ranking.drafts(result) else []
-    tables += [by_category(result), *filter(None, [run_details.of_suite(result), forecast.table(result)])]
+    tables += [by_category(result), *filter(None, [run_details.of_suite(result)])]
     tables.append(by_prompt(result))
     return Report(
         title(result),

@@ -124,10 +124,11 @@ def test_a_round_starts_after_the_token_that_the_target_added_to_the_one_before(
 
 
 def test_where_the_text_is_not_the_target_s_choice_a_draft_is_judged_up_to_there():
-    counts = over("xababab", "abababc".replace("c", "a"))
-    assert counts.agreement == 1 and (counts.rounds_reached, counts.rounds_accepted) == ((4, 1, 1), (1, 1, 1))
-    counts = over("xababzb", "abababa")  # the target would have gone on with a, as drafted
-    assert (counts.rounds_reached, counts.rounds_accepted) == ((5, 1, 1), (1, 1, 0))
+    own, another = over("xababab", "abababa"), over("xababzb", "abababa")  # instead of z the target would write a
+    assert (own.rounds_reached, own.rounds_accepted) == ((4, 1, 1), (1, 1, 0)), "the text ends"
+    assert (another.rounds_reached, another.rounds_accepted) == ((5, 1, 0), (1, 1, 0)), "b and a, then z and b"
+    assert (own.agreement, another.agreement) == (1, 5 / 6)
+    assert another.gains == pytest.approx([1 / 5] * 3), "nothing is known of a third token: as the second"
 
 
 def test_drafts_of_a_long_text_are_made_in_parts(monkeypatch, tmp_path):
@@ -156,8 +157,8 @@ def test_the_estimate_for_the_starter_is_what_decoding_gives():
     _, questions = DoctorOptions(max_new_tokens=64).read()
     result = suite.run(standard_lane(pair), lanes, questions[:3], {LOCAL: backend}, Watch())
     for lane in lanes:
-        backend.load(lane, lambda step: None)
+        models = backend.models(lane)
         traces = [it for it in result.traces if it.lane.drafter == lane.drafter]
-        found = [backend.under_readings(lane, it.request, it.prompt_ids, it.token_ids)[0][""][1] for it in traces]
+        found = [estimate.counts(models, lane, GREEDY, it.prompt_ids, it.token_ids) for it in traces]
         decoded = result.of(label(lane)).mean_accepted_length
         assert add_counts(found).tokens_per_pass == pytest.approx(decoded, rel=0.05), lane.drafter

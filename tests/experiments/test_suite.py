@@ -9,6 +9,8 @@ import pytest
 from benchmarks.parts import BenchResult
 from playground import metrics, results
 from playground.backends.local import LocalBackend
+from playground.commands import main
+from playground.commands.forecast import drafts_of, table
 from playground.errors import PlaygroundError
 from playground.experiments import journal, suite
 from playground.experiments.events import LaneSkipped, Progress, PromptDone, Watch
@@ -20,8 +22,7 @@ from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, Failure, Row, ratio
-from playground.theory.forecast import hardware
-from playground.views import forecast, report
+from playground.theory.forecast import Setting, hardware
 from playground.views.suite import by_category, by_prompt, findings, setting
 
 GREEDY = {"max_new_tokens": 12}
@@ -118,20 +119,31 @@ def test_every_prompt_goes_through_every_lane_and_the_table_holds_all(tiny_folde
 
 def test_a_finished_suite_holds_what_a_forecast_for_other_hardware_takes(tiny_folder, tmp_path):
     pair = custom_pair(str(tiny_folder), str(tiny_folder))
-    lanes = [assisted_lane(pair, "assistant", 2, policy="constant")]
+    lanes = [assisted_lane(pair, "assistant", 2, policy=policy) for policy in ("constant", "auto")]
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa", "rag"]), None, GREEDY)
     result = results.from_json(json.loads(json.dumps(results.to_json(run(pair, lanes, asked)))))
     target, drafter = (result.environment.shapes[name] for name in ("target", "assistant 2"))
     assert target == drafter, "they are the same model"
     assert target.cache == 2 * 2 * 2 * 8 and target.products == 15
-    here, *elsewhere = forecast.table(result).rows
-    assert here[0].startswith("Assistant model (2 ahead), this machine: measured ") and here[3] == "2"
-    assert [row[3] for row in elsewhere] == ["0"] * len(elsewhere), "a drafter as large as the target never pays"
-    shown = forecast.of(result, [hardware("h100")], "bfloat16", [1, 8], [512])
-    said, (first, *_, basis) = report.text(shown), shown.tables
-    assert "no lookahead up to 2 is expected to pay" in said and "Check on " in said
-    assert {row[-1] for row in first.rows} == {row[2] for row in elsewhere} == {here[2]}, "each with its error here"
-    assert here[2].endswith("%") and {"measured", "assumed"} <= {row[-1] for row in basis.rows}
+    (machine, (it,)), settings = drafts_of(result), [Setting(hardware("h100")[0], batch=batch) for batch in (1, 8)]
+    assert it.lookahead == 2 and it.measured > 0, "the lane with the policy auto says nothing of other drafts"
+    rows = table([it], settings).rows
+    assert [row[-1] for row in rows] == ["does not pay"] * 2, "a drafter as large as the target never pays"
+    in_bits = replace(result, environment=replace(machine, dtype="4-bit blocks, int8"))
+    assert table(drafts_of(in_bits)[1], settings).rows == rows, "of the format, acceptance alone counts"
+    with pytest.raises(PlaygroundError, match="--policy constant"):
+        drafts_of(replace(result, lanes=lanes[1:]))
+
+
+def test_the_command_prints_the_check_and_a_table_for_each_device(tiny_folder, tmp_path, capsys):
+    pair, path = custom_pair(str(tiny_folder), str(tiny_folder)), tmp_path / "result.json"
+    lanes = [assisted_lane(pair, "assistant", 2, policy="constant")]
+    result = run(pair, lanes, questions(spec_bench(tmp_path / "half.jsonl", ["qa", "rag"]), None, GREEDY))
+    machine = replace(result.environment, device_name="Abacus", device="abacus")
+    path.write_text(json.dumps(results.to_json(replace(result, environment=machine))))
+    main(["forecast", str(path), "--hardware", "t4", "m4-max", "--batch", "1", "--context", "512"])
+    said = capsys.readouterr().out
+    assert "not checked" in said and "NVIDIA T4, float16" in said and "Apple M4 Max, 40 GPU cores, bfloat16" in said
 
 
 def test_every_row_can_be_computed_again_from_its_trace(tiny_folder, tmp_path):

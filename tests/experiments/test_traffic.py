@@ -165,7 +165,9 @@ def test_lookups_are_estimated_and_the_estimate_is_held_against_decoding(found):
     it = next(it for it in found.estimates if it.lane == "ngram 5")
     assert it.decoded == found.suite.of("ngram 5").mean_accepted_length
     assert it.counts.tokens > 0 and it.tokens_per_pass >= 1
-    assert "off by -50% to " in " ".join(traffic.findings(found))
+    off = [each.tokens_per_pass / each.decoded - 1 for each in found.estimates]
+    assert f"off by {min(off):+.0%} to {max(off):+.0%}" in " ".join(traffic.findings(found))
+    assert min(off) > -0.1, "an assistant that is the target, over a log by another: what follows a cut is carried on"
     alone = replace(found, estimates=(it,))
     assert f"decoding gave {it.decoded:.2f}" in " ".join(traffic.findings(alone))
 
