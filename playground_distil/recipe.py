@@ -324,6 +324,6 @@ tags: [speculative-decoding, {config.kind}]
 - Training: {training}
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
 - Held out: greedy drafts that are accepted up to each position ahead, by the target's own choices: {accepted};
-  {last["mean_accepted_length"]:.2f} tokens per check.
+  {last["mean_accepted_length"]:.2f} tokens per check if a round began at every position.
 - Licence: Apache-2.0, as the target's.
 """

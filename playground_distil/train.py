@@ -48,7 +48,9 @@ class Plan:
 
 class HeldOut(TypedDict):
     """Figures on held-out answers, drafted greedily. `accepted`: for each position, the share of drafts that are
-    accepted up to it. `mean_accepted_length`: tokens per target pass at this lookahead, bonus token included."""
+    accepted up to it. `mean_accepted_length`: tokens per target pass at this lookahead, bonus token included. Both are
+    over all positions, which serves to compare trainings of one drafter; decoding starts its rounds at some of them
+    only, and gives less."""
 
     accepted: list[float]
     mean_accepted_length: float
@@ -148,7 +150,7 @@ def describe(figures: Figures) -> str:
     accepted = " ".join(f"{x:.3f}" for x in figures["accepted"])
     return (
         f"{figures['tokens']:>12,} tokens {figures['seconds']:>7.0f} s   accepted up to each position: {accepted}"
-        f"   {figures['mean_accepted_length']:.2f} tokens a pass"
+        f"   {figures['mean_accepted_length']:.2f} tokens a pass, over all positions"
     )
 
 
@@ -242,7 +244,7 @@ class TrainingReport:
         state = "Done." if ended else f"About {duration(left)} left."
         positions = len(log[-1]["accepted"]) if log else 0
         held_out = [[(figures["tokens"], figures["accepted"][i]) for figures in log] for i in range(positions)]
-        latest = f"{log[-1]['mean_accepted_length']:.2f} tokens per check" if log else "none yet"
+        latest = f"{log[-1]['mean_accepted_length']:.2f} tokens per check, over all positions" if log else "none yet"
         again = "" if ended else '<meta http-equiv="refresh" content="5">'
         return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">{again}
 <meta name="viewport" content="width=device-width"><title>{html.escape(self._title)}</title>
