@@ -51,8 +51,9 @@ def _forecast(options: argparse.Namespace) -> None:
     from playground.theory.forecast import Setting, hardware
 
     devices = list(itertools.chain.from_iterable(map(hardware, options.hardware)))
-    environment, measured = drafts_of(named(options.result))
+    environment, measured, others = drafts_of(named(options.result))
     trusted, said = checks(measured, environment, devices)
+    said += [f"{name}: left out, since its lookahead was not constant." for name in others]
     print("\n".join([_basis(environment), *said]))
     for device in devices if trusted else ():
         settings = [
@@ -63,8 +64,9 @@ def _forecast(options: argparse.Namespace) -> None:
         print(f"\n{shown.caption}\n{_assumed(device)}\n{shown.text()}")
 
 
-def drafts_of(result: Result | Comparison) -> tuple[Environment, list[Drafts]]:
-    """Returns the machine of a result, and what it says of each chain and lookup with a constant lookahead.
+def drafts_of(result: Result | Comparison) -> tuple[Environment, list[Drafts], list[str]]:
+    """Returns the machine of a result, what it says of each chain and lookup with a constant lookahead, and the names
+    of those with another policy.
 
     Raises:
         PlaygroundError: it says too little.
@@ -90,7 +92,7 @@ def drafts_of(result: Result | Comparison) -> tuple[Environment, list[Drafts]]:
         "machine costs, so that their acceptance says nothing of other drafts. Run it again with --policy constant "
         "--lookahead 8.",
     )
-    return environment, constant
+    return environment, constant, [it.name for lane, it in possible.items() if lane.policy != "constant"]
 
 
 def checks(
@@ -125,7 +127,7 @@ def table(measured: Sequence[Drafts], settings: Sequence[Setting]) -> Table:
     for it, at in itertools.product(measured, settings):
         advice = forecast.best(it, at)
         tokens, band = it.tokens(advice.lookahead), _band(advice.band)
-        answer = f"pays, at {advice.lookahead}" if advice.pays else "does not pay" if advice.never else "cannot tell"
+        answer = "pays" if advice.pays else "does not pay" if advice.never else "cannot tell"
         rows.append((it.name, f"{at.batch}", f"{at.context:,}", str(advice.lookahead), _band(tokens, ""), band, answer))
     columns = (
         "lane",

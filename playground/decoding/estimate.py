@@ -210,7 +210,7 @@ def _counted(text: _Read, lane: Lane, module: nn.Module | None, sampler: Sampler
     ids, first, end = text.ids, text.first, len(text.ids)
     drafts = _all_drafts(text, lane, module, sampler)
     verdicts = [_judged(text, draft, start) for start, draft in drafts.items()]
-    rounds, at = list[Verdict](), first
+    rounds, at = list[_Verdict](), first
     while at < end:
         # A round leaves room for the token that the target adds.
         rounds.append(_judged(text, drafts.get(at, ())[: end - 1 - at], at))
@@ -235,7 +235,7 @@ def _all_drafts(text: _Read, lane: Lane, module: nn.Module | None, sampler: Samp
 
 
 @dataclass(frozen=True)
-class Verdict:
+class _Verdict:
     """How many tokens of a draft are accepted. `cut`: the text is not the target's choice at the last of them, so that
     nothing is known of the next."""
 
@@ -243,17 +243,17 @@ class Verdict:
     cut: bool = False
 
 
-def _judged(text: _Read, draft: Sequence[int], start: int) -> Verdict:
+def _judged(text: _Read, draft: Sequence[int], start: int) -> _Verdict:
     for i, id_ in enumerate(draft):
         at = start + i
         if id_ != text.choice[at]:
-            return Verdict(i)
+            return _Verdict(i)
         if at == len(text.ids) or id_ != text.ids[at]:
-            return Verdict(i + 1, cut=True)
-    return Verdict(len(draft))
+            return _Verdict(i + 1, cut=True)
+    return _Verdict(len(draft))
 
 
-def _by_depth(verdicts: Sequence[Verdict], lookahead: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _by_depth(verdicts: Sequence[_Verdict], lookahead: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns how many drafts reached each of their positions, and how many had it accepted."""
     reached = (sum(it.accepted - it.cut >= depth for it in verdicts) for depth in range(lookahead))
     accepted = (sum(it.accepted > depth for it in verdicts) for depth in range(lookahead))

@@ -148,6 +148,7 @@ def test_counts_of_texts_are_added_up():
     assert replace(counts, rounds_reached=(0,), rounds_accepted=(0,)).tokens_per_pass == 1
 
 
+@pytest.mark.slow
 @pytest.mark.starter
 def test_the_estimate_for_the_starter_is_what_decoding_gives():
     """Of decoding with the same constant lookahead, within 5 %: the CPU engine rounds weights and heads of its own."""

@@ -125,8 +125,12 @@ def test_a_finished_suite_holds_what_a_forecast_for_other_hardware_takes(tiny_fo
     target, drafter = (result.environment.shapes[name] for name in ("target", "assistant 2"))
     assert target == drafter, "they are the same model"
     assert target.cache == 2 * 2 * 2 * 8 and target.products == 15
-    (machine, (it,)), settings = drafts_of(result), [Setting(hardware("h100")[0], batch=batch) for batch in (1, 8)]
-    assert it.lookahead == 2 and it.measured > 0, "the lane with the policy auto says nothing of other drafts"
+    (machine, (it,), others), settings = (
+        drafts_of(result),
+        [Setting(hardware("h100")[0], batch=batch) for batch in (1, 8)],
+    )
+    assert it.lookahead == 2 and it.measured > 0
+    assert others == ["Assistant model (2 ahead, auto)"], "its drafts say nothing of others"
     rows = table([it], settings).rows
     assert [row[-1] for row in rows] == ["does not pay"] * 2, "a drafter as large as the target never pays"
     in_bits = replace(result, environment=replace(machine, dtype="4-bit blocks, int8"))
