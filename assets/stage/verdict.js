@@ -30,7 +30,7 @@ export function verdictPart(press) {
     () => (test.href = `lossless?drafters=${remembered("settings", { drafter: "" }).drafter}`),
   );
   const again = button("again", "Measure again, 3 times", () => press?.("retry"), {
-    title: "Runs the lanes three times more, in turn, and shows the run in the middle and a 95 % interval",
+    title: "Runs the lanes three times more, in turn: one speed-up of all runs, with a 95 % interval",
   });
   const on = make("div", "on", badges, test, again);
   const explained = make("section", "explained", terms, bars, sentences, on);

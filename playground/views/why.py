@@ -91,7 +91,7 @@ def paragraph(measured: Measured) -> str:
         sentences.append(f"What costs most is {largest}.")
     if measured.interval and measured.runs > 1:
         sentences.append(
-            "These are the figures of one run of each lane, the one in the middle by speed. The speed-up by all runs: "
+            "Tokens and text are those of the run in the middle by speed; speed-up and cost are those of all runs: "
             f"{headline.runs(measured)}."
         )
     return " ".join(sentences)
