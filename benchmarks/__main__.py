@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cpu, engines, parts, races, turns
+from benchmarks import cpu, doctor, engines, parts, races, turns
 from benchmarks.gpu import command as gpu
 from playground.commands import run_command
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     engines.add(commands)
     turns.add(commands)
     races.add(commands)
+    doctor.add(commands)
     gpu.add(commands)
     return parser
 

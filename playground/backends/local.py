@@ -19,7 +19,7 @@ import transformers
 
 from playground import __version__
 from playground.conversation import THINKING, Message, read_arguments
-from playground.decoding import estimate, parity_check, prefix_cache, scoring, template
+from playground.decoding import estimate, parity_check, prefix_cache, scoring, template, trials
 from playground.decoding.contract import NOT_OBEYED, OBEYED, contract_of, entries
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.composite import after_forced
@@ -43,12 +43,14 @@ from playground.models.cpu.threads import choose_threads, threads_of
 from playground.models.device import COST, device_name, is_spread, ran_out_of_memory
 from playground.models.load import LoadedModel
 from playground.models.networks import checkup
+from playground.models.networks.readings import read_as
+from playground.models.networks.repairs import as_stored
 from playground.models.quantised import precision
 from playground.models.sizing import experts, weights_bytes
 from playground.models.store import LoadedPair
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
-from playground.results import Finding
+from playground.results import Finding, Trials
 from playground.trace import Environment, Finish, Memory, Reused, Round
 
 WARM_UP_ROUNDS = 4
@@ -264,6 +266,24 @@ class LocalBackend:
         if kind is None or METHODS[kind].weights == "layers" or pair.weights[kind] == NATIVE:
             return []
         return checkup.check_files(str(pair.weights[kind]), METHODS[kind], target, lambda step: None)
+
+    def tried(
+        self, lane: Lane, answers: Sequence[tuple[Sequence[int], Sequence[int]]], stopped: Callable[[], bool]
+    ) -> Trials | None:
+        """Tries to mend the lane's drafter, by the target's greedy answers; None where it cannot be tried. See
+        `decoding.trials`.
+
+        Raises:
+            PlaygroundError: the drafter is refused.
+        """
+        models, kind = self.models(lane), self._pair.drafts_by(lane.drafter)
+        if kind is None or METHODS[kind].weights == "layers" or not estimate.possible(models, lane):
+            return None
+        if models.pair.weights[kind] == NATIVE:
+            return None
+        module = as_stored(str(models.pair.weights[kind]), METHODS[kind], models.target, lambda step: None)
+        read_as(module, models.pair.readings.get(kind, {}))
+        return trials.tried(models.target, module, answers, stopped)
 
     def models(self, lane: Lane) -> LoadedPair:
         """Returns the lane's models, from memory."""

@@ -23,6 +23,7 @@ from playground.results.experiments import (
     Scored,
     SweepResult,
     TrafficResult,
+    Trials,
     depths_of,
     rates_of,
 )

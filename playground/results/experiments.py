@@ -10,7 +10,7 @@ from playground.lane import LOCAL, Axis, Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, Logprobs, NearTie, differs
 from playground.metrics import load as under_load
 from playground.metrics.depth import EDGES, DepthFigures, by_depth
-from playground.metrics.drafts import Counts, clearly_better
+from playground.metrics.drafts import Counts, clearly_better, wilson
 from playground.results.suite import Failure, Interval, SuiteResult, Summary
 from playground.trace import Environment, Trace
 
@@ -270,16 +270,17 @@ class LoadResult:
 
 
 Mark = Literal["broken", "mismatched", "suspect", "note"]
-Verdict = Literal["broken", "mismatched", "misread", "chance", "weak", "healthy"]
+Verdict = Literal["broken", "mismatched", "misread", "collapsed", "unknown", "weak", "healthy"]
 MASK = "mask token"  # what a finding about it is about
 OF_WEIGHTS = ("own_embedding", "own_head", "draft_ids_shift")  # fields of a reading that replace a drafter's weights
 WEAK = 0.5  # acceptance of the first token below which a drafter that is read rightly is called weak
+CLEARS, BY_FAR = 2.0, 3.0  # times what chance gives: acceptance that clears it, and by so much that it may be weakness
 
 
 @dataclass(frozen=True)
 class Finding:
     """What a drafter's files say that does not fit. `about`: the part, in a word or two. `said`: a sentence with the
-    evidence. A "suspect" is a fault only in a drafter that drafts no better than chance."""
+    evidence. A "suspect" may be a cause of low acceptance, and is none that was shown."""
 
     mark: Mark
     about: str
@@ -294,6 +295,17 @@ class Scored:
     name: str
     override: Mapping[str, Any]
     counts: Counts
+
+
+@dataclass(frozen=True)
+class Trials:
+    """First draft tokens of a drafter that drafts badly, at some positions of the target's answers. `plain`: as it is.
+    `control`: with the target's states of other positions; None for a drafter that reads none. `mended`: with the
+    repairs that were seen to help; None if none was. Its override is empty where weights were changed."""
+
+    plain: Scored
+    control: Scored | None
+    mended: Scored | None
 
 
 @dataclass(frozen=True)
@@ -316,13 +328,18 @@ class Diagnosis:
     others: tuple[Scored, ...]
     failures: tuple[Failure, ...] = ()
     templates: tuple[Scored, ...] = ()
+    trials: Trials | None = None
+
+    @property
+    def low(self) -> bool:
+        """True where fewer first tokens are accepted than of a drafter that is worth having."""
+        return self.first is not None and self.first < WEAK
 
     @property
     def better(self) -> Scored | None:
         """The best of the readings that are clearly better than the drafter as it is; of a weak one, of the templates
         too. Where its mask is suspicious, less is asked of another mask."""
-        weak = self.first is not None and self.first < WEAK
-        tried = (*self.readings[1:], *(self.templates if weak else ()))
+        tried = (*self.readings[1:], *(self.templates if self.low else ()))
         doubted = any(it.about == MASK for it in self.findings)
         found = [
             it
@@ -332,25 +349,49 @@ class Diagnosis:
         return max(found, key=lambda it: it.counts.tokens_per_pass, default=None)
 
     @property
+    def mended(self) -> Scored | None:
+        """What mends it: repairs, or a reading that is clearly better, whichever gives more first tokens."""
+        tried = [it for it in (self.trials.mended if self.trials else None, self.better) if it]
+        return max(tried, key=lambda it: it.counts.accepted[0] / it.counts.reached[0], default=None)
+
+    @property
     def first(self) -> float | None:
         """The acceptance of the first drafted token over all positions, of the drafter as it is."""
         counts = self.readings[0].counts if self.readings else None
         return counts.accepted[0] / counts.reached[0] if counts and counts.reached[0] else None
 
     @property
+    def by_chance(self) -> float:
+        """The acceptance that chance gives: that of the target's most common token, or of the drafter with the target's
+        states of other positions, where this was tried and is larger."""
+        control = self.trials.control.counts if self.trials and self.trials.control else None
+        return max(self.chance, control.accepted[0] / control.reached[0] if control else 0.0)
+
+    @property
+    def at_least(self) -> float:
+        """The lower end of the 95 % interval of `first` (Wilson 1927)."""
+        counts = self.readings[0].counts
+        return wilson(counts.accepted[0], counts.reached[0])[0]
+
+    @property
     def verdict(self) -> Verdict:
-        marks = {it.mark for it in self.findings}
-        if "broken" in marks or (self.better and set(self.better.override) & set(OF_WEIGHTS)):
+        marks, mended = {it.mark for it in self.findings}, self.mended
+        if "broken" in marks:
             return "broken"
         if "mismatched" in marks:
             return "mismatched"
-        if self.better:
-            return "misread"
-        if self.first is not None and self.first <= self.chance:
-            return "broken" if "suspect" in marks else "chance"
-        return "weak" if self.first is not None and self.first < WEAK else "healthy"
+        if mended:
+            weights = not mended.override or set(mended.override) & set(OF_WEIGHTS)
+            return "broken" if weights else "misread"
+        if self.first is None:
+            return "healthy"
+        if self.at_least <= (CLEARS if self.low else 1) * self.by_chance:
+            return "collapsed"
+        if not self.low:
+            return "healthy"
+        return "unknown" if "suspect" in marks or self.at_least < BY_FAR * self.by_chance else "weak"
 
     @property
     def failed(self) -> bool:
-        """True where something other than weakness is wrong."""
-        return self.verdict not in ("weak", "healthy")
+        """True where a fault was shown, or nothing useful is drafted."""
+        return self.verdict in ("broken", "mismatched", "misread", "collapsed")

@@ -27,8 +27,9 @@ def _(result: Diagnosis) -> Report:
         scores("By category", "category", result.categories),
         scores("By template", "template", result.templates),
         scores("Without weights", "drafter", result.others),
+        scores("What was tried on it", "first tokens", _trials(result)),
     ]
-    said = [headline(result), *treatment(result), *(advice(result) if not result.failed else ())]
+    said = [headline(result), *treatment(result), *(advice(result) if result.verdict in ("weak", "healthy") else ())]
     return Report(
         f"Diagnosis of {METHODS[result.method].label} for {result.lane.target}",
         method(result),
@@ -77,44 +78,62 @@ def headline(result: Diagnosis) -> str:
     accepted = f"its first token is accepted in {percent(result.first)}" if result.first is not None else ""
     worst = next((it for it in result.findings if it.mark == result.verdict), None)
     suspects = [it.about for it in result.findings if it.mark == "suspect"]
-    better = result.better
+    better, chance = result.mended, _chance(result)
     match result.verdict:
         case "broken" if worst:
             return f"Broken ({worst.about}): {worst.said}"
-        case "broken" if better:
-            return f"Broken: it drafts well only with {better.name}. {gain(result, better)}."
         case "broken":
-            return f"Broken: {accepted}, no better than chance. Suspicious: {', '.join(suspects)}."
+            assert better, "the verdict comes from it"
+            return f"Broken: it drafts well only with {better.name}. {gain(result, better)}."
         case "mismatched":
             assert worst, "the verdict comes from it"
             return f"Mismatched ({worst.about}): {worst.said}"
         case "misread":
             assert better, "the verdict comes from it"
             return f"Read wrongly: it is meant with {better.name}. {gain(result, better)}."
-        case "chance":
-            return (
-                f"No better than chance: {accepted}, and nothing in its files says why. It was made for another target."
-            )
+        case "collapsed":
+            return f"Collapsed: {accepted}, where {chance}. Cause unknown: {_odd(suspects)}."
+        case "unknown":
+            return f"Cause unknown: {accepted}, which is little, where {chance}; {_odd(suspects)}."
         case "weak":
-            odd = f" Suspicious: {', '.join(suspects)}." if suspects else ""
-            return f"Not broken, but weak: {accepted}, and no other reading is better.{odd}"
+            return f"Weak: {accepted}, where {chance}. Its weights look sound, and no other reading is better."
     return f"Healthy: {accepted or 'its files fit the target'}."
+
+
+def _odd(suspects: list[str]) -> str:
+    return (
+        f"suspicious, but not shown to be the cause: {', '.join(suspects)}"
+        if suspects
+        else "nothing in its files says why"
+    )
+
+
+def _chance(result: Diagnosis) -> str:
+    """Say what chance gives."""
+    control = result.trials.control if result.trials else None
+    if control and _share(control.counts, 0) == result.by_chance:
+        return f"{control.name} give {percent(result.by_chance)}"
+    return f"always drafting the most common token gives {percent(result.by_chance)}"
 
 
 def gain(result: Diagnosis, better: Scored) -> str:
     """Say what a reading gains over the drafter as it is."""
-    plain = result.readings[0].counts
+    trials = result.trials
+    plain = (trials.plain if trials and better is trials.mended else result.readings[0]).counts
     first = f"{percent(_share(plain, 0))} → {percent(_share(better.counts, 0))} of first tokens accepted"
+    if len(better.counts.reached) == 1:  # of trials
+        return first
     return f"{first}, {number(plain.tokens_per_pass)} → {number(better.counts.tokens_per_pass)} tokens per check"
 
 
 def treatment(result: Diagnosis) -> list[str]:
     """Give what a pair file can carry so that the drafter is read well, or how to ask."""
-    if not result.better:
+    better = result.mended
+    if not (better and better.override):
         return []
-    if result.better in result.templates:
-        return [f"Ask so, with the template arguments {json.dumps(dict(result.better.override))}."]
-    override = json.dumps({result.method: dict(result.better.override)})
+    if better in result.templates:
+        return [f"Ask so, with the template arguments {json.dumps(dict(better.override))}."]
+    override = json.dumps({result.method: dict(better.override)})
     return [f"In a pair file, this reads it so: readings: {override}"]
 
 
@@ -163,6 +182,11 @@ def files(result: Diagnosis) -> Table:
     ranked = sorted(result.findings, key=lambda it: [*MARKS].index(it.mark))
     rows = tuple((it.about, MARKS[it.mark], it.said) for it in ranked)
     return Table("What its files say", ("part", "is", "evidence"), rows, numbers=0)
+
+
+def _trials(result: Diagnosis) -> tuple[Scored, ...]:
+    made = result.trials
+    return tuple(it for it in (made.plain, made.control, made.mended) if it) if made else ()
 
 
 def scores(caption: str, what: str, scored: tuple[Scored, ...]) -> Table:

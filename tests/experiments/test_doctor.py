@@ -26,12 +26,15 @@ from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.doctor import KIND, DoctorOptions, examine
 from playground.experiments.kinds.options import Decoders
 from playground.lane import LOCAL, assisted_lane, standard_lane
-from playground.models.fetch import shipped
+from playground.metrics.drafts import Counts
 from playground.models.load import LoadedModel
+from playground.models.networks.eagle3 import load_eagle3
+from playground.models.networks.readings import read_as, undo
 from playground.models.networks.trained import TrainedConfig, build, save_trained
 from playground.models.store import ModelStore
-from playground.presets import SHIPPED, custom_pair
+from playground.presets import custom_pair
 from playground.progress import Progress
+from playground.results import Finding, Scored
 from playground.views import report
 
 WIDTH, LAYERS, READ = 64, 8, (2, 4, 7)  # the head's layers, as ids of inputs
@@ -112,7 +115,17 @@ def head(target: LoadedModel, tmp_path: Path) -> Path:
         "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "vocab_size": vocab, "hidden_act": "silu",
         "norm_output": True, "eagle_aux_hidden_state_layer_ids": list(READ),
     }  # fmt: skip
-    return written(tmp_path / "head", state, config)
+    return written(tmp_path / "head", learned(state), config)
+
+
+def learned(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Moves matrices a little, but those of the MLP, which adds nothing: a training leaves no zeros."""
+    moved = {key: it for key, it in state.items() if it.dim() == 2 and "mlp" not in key}
+    return state | {key: it.detach() + 1e-4 * random(*it.shape) for key, it in moved.items()}
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
 
 
 def written(folder: Path, state: dict[str, torch.Tensor], config: dict[str, object]) -> Path:
@@ -194,10 +207,6 @@ def test_a_head_that_is_read_wrongly_is_read_rightly_by_what_a_pair_file_carries
     again = examined(head, readings={"eagle3": dict(result.better.override)})
     assert again.verdict == "healthy" and again.first > 0.95
     assert json.dumps({"eagle3": result.better.override}) in report.text(report.of(result))
-
-
-def random(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
 
 
 BROKEN = {
@@ -301,7 +310,7 @@ def block(target: LoadedModel, tmp_path: Path) -> Path:
         "vocab_size": 300, "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
         "num_target_layers": LAYERS, "block_size": BLOCK, "mask_token_id": MASK, "target_layer_ids": [1, 2, 6],
     }  # fmt: skip
-    return written(tmp_path / "block", state, config)
+    return written(tmp_path / "block", learned(state), config)
 
 
 def test_a_right_block_is_healthy(examined, block):
@@ -366,103 +375,42 @@ def trained(target, folder, kind):
     with torch.no_grad():
         for name, tensor in network.named_parameters():
             if "norm" not in name:
-                tensor.zero_()
+                tensor.copy_(1e-4 * random(*tensor.shape))
         if kind == "heads":
             for head in range(3):
-                network.heads.weight[head * WIDTH : (head + 1) * WIDTH, :WIDTH] = turning(vocab, head)
+                network.heads.weight[head * WIDTH : (head + 1) * WIDTH, :WIDTH] += turning(vocab, head)
         else:
-            network.proj.weight[:, :WIDTH] = torch.eye(WIDTH)
+            network.proj.weight[:, :WIDTH] += torch.eye(WIDTH)
     save_trained(network, config, folder, "card")
     return folder
 
 
-@pytest.fixture(scope="module")
-def starter_examined(tmp_path_factory):
-    """Examines a shipped drafter, of whose tensors and config.json `change` returns the broken ones; over answers of
-    the starter to the examples, which are shared."""
-    store, alone = ModelStore(), custom_pair("starter", None)
-    _, questions = DoctorOptions(max_new_tokens=96).read()
-    whole = suite.run(standard_lane(alone), [], questions, {LOCAL: LocalBackend(store, alone, "auto", "cpu")}, Watch())
-
-    def examine_it(kind, change=lambda state, config: (state, config), swapped=()):
-        source = shipped.written_out(SHIPPED / f"starter-{kind}", lambda step: None)
-        folder = shutil.copytree(source, tmp_path_factory.mktemp(kind) / "drafter")
-        state, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
-        written(folder, *change(state, config))
-        if swapped:
-            tokenizer = json.loads((folder / "tokenizer.json").read_text())
-            vocab, (a, b) = tokenizer["model"]["vocab"], swapped
-            vocab[a], vocab[b] = vocab[b], vocab[a]
-            (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-        pair = custom_pair("starter", str(folder), kind)
-        backend = LocalBackend(ModelStore(), pair, "auto", "cpu")
-        return examine(whole, pair, assisted_lane(pair, kind, 5), backend, Watch())
-
-    return examine_it
+@pytest.mark.parametrize(
+    ("accepted", "suspect", "verdict"),
+    [
+        (40, False, "collapsed"),
+        (90, False, "unknown"),
+        (200, False, "weak"),
+        (200, True, "unknown"),
+        (300, True, "healthy"),
+    ],
+)
+def test_low_acceptance_is_weakness_only_well_above_chance(examined, head, accepted, suspect, verdict):
+    counts = Counts((500,), (accepted,), (500,), (accepted,), 500, 500)
+    findings = (Finding("suspect", "norms", "All norms are 1."),) if suspect else ()
+    found = replace(examined(head), readings=(Scored("", {}, counts),), chance=0.07, findings=findings)
+    assert (found.verdict, found.failed) == (verdict, verdict == "collapsed")
+    said = report.text(report.of(found))
+    assert ("more training" in said) == (verdict == "weak") and "another target" not in said
 
 
-def with_(**changed):
-    """Changes entries of config.json, and tensors by functions of them; `__` stands for a dot, None leaves it out."""
-    tensors = {key.replace("__", "."): it for key, it in changed.items() if callable(it) or it is None}
-    entries = {key: it for key, it in changed.items() if not callable(it) and it is not None}
-
-    def change(state, config):
-        made = {key: it(state[key]) for key, it in tensors.items() if it}
-        return {key: it for key, it in {**state, **made}.items() if tensors.get(key, it) is not None}, config | entries
-
-    return change
-
-
-def ids_of(d2t):
-    return d2t + torch.arange(len(d2t))
-
-
-def like(it):
-    return torch.randn(it.shape, generator=torch.Generator().manual_seed(7)).to(it.dtype) * it.float().std()
-
-
-MOVED = [3, 16, 30]
-BROKEN_OF_STARTER = {  # drafter, what is broken, the verdict, and a word of the report
-    "layers late": ("eagle3", with_(eagle_aux_hidden_state_layer_ids=MOVED), "misread", "inputs of the layers"),
-    "a deeper target": ("eagle3", with_(eagle_aux_hidden_state_layer_ids=[2, 20, 37]), "mismatched", "layer 37"),
-    "d2t shifted": ("eagle3", with_(d2t=lambda it: it + 1), "broken", "shifted"),
-    "d2t of ids": ("eagle3", with_(d2t=ids_of), "broken", "the target's ids"),
-    "no d2t": ("eagle3", with_(d2t=None, t2d=None), "broken", "no d2t says"),
-    "head shifted": ("eagle3", with_(lm_head__weight=lambda it: it.roll(1, 0)), "broken", "draft vocabulary"),
-    "norm of ones": ("eagle3", with_(norm__weight=torch.ones_like), "broken", "norm.weight is 1"),
-    "no norm": ("eagle3", with_(norm__weight=None), "broken", "norm.weight"),
-    "fc never trained": ("eagle3", with_(fc__weight=torch.zeros_like), "broken", "zero everywhere"),
-    "fc random": ("eagle3", with_(fc__weight=like), "chance", "than chance"),
-    "not finite": ("dspark", with_(fc__weight=lambda it: it * math.nan), "broken", "not finite"),
-    "dspark's d2t shifted": ("dspark", with_(d2t=lambda it: it + 1), "broken", "shifted"),
-    "another target's width": ("dspark", with_(target_hidden_size=1024), "mismatched", "1,024"),
-    "the anchor drafts": ("dflash", with_(sample_from_anchor=True), "misread", "first mask"),
-    "an ordinary mask": ("dflash", with_(mask_token_id=65), "misread", "<|endoftext|> (0) as its mask"),
-    "random layer": ("mtp", with_(proj__weight=like), "chance", "than chance"),
-    "random heads": ("heads", with_(heads__weight=like), "chance", "than chance"),
-    "random model": ("assistant", with_(model__embed_tokens__weight=like), "chance", "than chance"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "change", "verdict", "word"), BROKEN_OF_STARTER.values(), ids=BROKEN_OF_STARTER)
-def test_shipped_drafters_broken_on_purpose_are_named(starter_examined, kind, change, verdict, word):
-    result = starter_examined(kind, change)
-    assert (result.verdict, result.failed) == (verdict, True)
-    assert word in report.text(report.of(result))
-
-
-@pytest.mark.slow
-def test_a_shipped_assistant_with_another_vocabulary_is_a_mismatch(starter_examined):
-    result = starter_examined("assistant", swapped=("the", "and"))
-    assert result.verdict == "mismatched" and "2 tokens have other ids" in report.text(report.of(result))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mtp", "heads", "eagle3", "dflash", "dspark", "assistant"])
-def test_no_shipped_drafter_is_accused(starter_examined, kind):
-    result = starter_examined(kind)
-    assert not result.failed and not about(result, "broken") | about(result, "mismatched") | about(result, "suspect")
+def test_another_rotary_base_needs_no_weight_of_a_packed_layer(target, head):
+    network = load_eagle3(str(head), target, lambda step: None).network
+    network.fc, before = torch.nn.Identity(), network.base.rotary_emb.inv_freq
+    changed = read_as(network, {"rope_theta": 1_000_000.0})
+    assert not torch.equal(network.base.rotary_emb.inv_freq, before)
+    undo(changed)
+    assert torch.equal(network.base.rotary_emb.inv_freq, before)
 
 
 def test_a_diagnosis_is_a_file_and_a_report(examined, head):
@@ -479,7 +427,7 @@ def test_a_drafter_without_weights_cannot_be_examined():
 
 
 @pytest.mark.parametrize("kind", ["mtp", "heads"])
-def test_trained_drafters_are_healthy_and_random_ones_are_no_better_than_chance(examined, target, tmp_path, kind):
+def test_trained_drafters_are_healthy_and_random_ones_have_collapsed(examined, target, tmp_path, kind):
     folder = trained(target, tmp_path / kind, kind)
     result = examined(folder, kind)
     assert result.verdict == "healthy" and result.first > 0.95
@@ -487,4 +435,4 @@ def test_trained_drafters_are_healthy_and_random_ones_are_no_better_than_chance(
     shape = load_file(folder / "model.safetensors")[weights.replace("__", ".")].shape
     broken(folder, **{weights: random(*shape)})
     result = examined(folder, kind)
-    assert result.verdict == "chance" and "than chance" in report.text(report.of(result))
+    assert result.verdict == "collapsed" and result.failed and "Cause unknown" in report.text(report.of(result))

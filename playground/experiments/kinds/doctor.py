@@ -109,7 +109,7 @@ def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend
                     scores.add({METHODS[other].label: by[0][""]}, "other")
     except PlaygroundError as error:  # the loader's refusal is a finding
         findings.append(Finding("mismatched" if isinstance(error, MadeForAnother) else "broken", "loading", str(error)))
-    return Diagnosis(
+    found = Diagnosis(
         environment=answered.environment,
         request=answered.request,
         lane=lane,
@@ -123,6 +123,16 @@ def examine(answered: SuiteResult, pair: Pair, lane: Lane, backend: LocalBackend
         failures=answered.failures,
         templates=scores.of("template"),
     )
+    shown = any(it.mark in ("broken", "mismatched") for it in found.findings)
+    return _with_trials(found, answered, backend, watch) if found.low and not shown else found
+
+
+def _with_trials(found: Diagnosis, answered: SuiteResult, backend: LocalBackend, watch: Watch) -> Diagnosis:
+    """Returns the diagnosis of a drafter that drafts badly with what was tried on it."""
+    watch.progress(Progress("Trying to mend the drafter", 1.0))
+    asked = [trace for trace in answered.traces if trace.request.template == answered.request.template]
+    made = backend.tried(found.lane, [_ids(trace) for trace in asked], watch.stopped)
+    return replace(found, trials=made) if made else found
 
 
 def _called(arguments: Mapping[str, Any]) -> str:
@@ -131,9 +141,13 @@ def _called(arguments: Mapping[str, Any]) -> str:
 
 
 def _of(backend: LocalBackend, lane: Lane, trace: Trace) -> Any:
-    ids = [id_ for id_ in trace.token_ids if id_ is not None]
-    prompt = [id_ for id_ in trace.prompt_ids or () if id_ is not None]
-    return backend.under_readings(lane, trace.request, prompt, ids)
+    return backend.under_readings(lane, trace.request, *_ids(trace))
+
+
+def _ids(trace: Trace) -> tuple[list[int], list[int]]:
+    """Returns the ids of a prompt and of its answer."""
+    prompt, answer = ([id_ for id_ in ids if id_ is not None] for ids in (trace.prompt_ids or (), trace.token_ids))
+    return prompt, answer
 
 
 class _Scores:
@@ -178,11 +192,11 @@ def _work(options: DoctorOptions, on: Decoders) -> tuple[Doctor, str]:
 KIND = Kind(
     name="doctor",
     label="What is wrong with a drafter?",
-    does="Finds out whether a drafter is broken, mismatched, read wrongly or just weak.",
+    does="Finds out whether a drafter is broken, mismatched, read wrongly, collapsed or just weak.",
     intro="Acceptance is low and nothing says why? This compares the drafter's files with the target's, and scores it "
     "as it is and in the other ways that published drafters are known to need.",
     hint="Press Run. The examples on the starter take a minute.",
-    exits="0: nothing is wrong, though it may be weak; 1: it is broken, mismatched or read wrongly",
+    exits="0: nothing was seen to be wrong; 1: broken, mismatched, read wrongly or collapsed",
     options=DoctorOptions,
     work=_work,
     experiment=Doctor,

@@ -16,6 +16,7 @@ from playground.drafting_methods import DraftingMethod
 from playground.models.attention import decoder_of
 from playground.models.load import LoadedModel, locate, tensors_of
 from playground.models.networks.made_for import target_of
+from playground.models.networks.weights import check_vocabulary, check_weights, scales
 from playground.progress import Progress
 from playground.results import Finding
 from playground.results.experiments import MASK
@@ -23,12 +24,12 @@ from playground.results.experiments import MASK
 ROWS = 256  # rows of a matrix that are compared with the target's, evenly spread
 SAME, NEAR, UNRELATED = 0.99, 0.5, 0.1  # mean cosine between rows
 IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids")
-VITAL = ("fc.weight", "lm_head.weight", "embed_tokens.weight", "norm.weight", "hidden_norm.weight")
 
 
 @dataclass(frozen=True)
 class _Files:
-    """A drafter's files. `layer`: the config of its layers. `state`: its tensors; none of a whole model."""
+    """A drafter's files. `layer`: the config of its layers. `state`: its tensors; none of a whole model, which is
+    not compared with the target's."""
 
     raw: Mapping[str, Any]
     layer: Mapping[str, Any]
@@ -52,36 +53,22 @@ def check_files(
     if files.gguf:
         return []
     raw = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
-    tensors = tensors_of(files.folder) if method.weights == "network" else {}
-    state = {key.removeprefix("model."): tensor for key, tensor in tensors.items()}
-    given = _Files(raw, raw.get("transformer_layer_config") or raw, state, target)
-    checks = (_numbers, _norms, _embedding, _map, _head, _layers, _flags, _mask, _reach)
-    found = [it for check in checks for it in check(given)]
+    state = {key.removeprefix("model."): tensor for key, tensor in tensors_of(files.folder).items()}
+    network = method.weights == "network"
+    given = _Files(raw, raw.get("transformer_layer_config") or raw, state if network else {}, target)
+    head: Any = target.model.get_output_embeddings()
+    norm: Any = decoder_of(target.model).get_submodule("norm")
+    like_theirs = method.weights == "model" or method.name == "mtp"
+    offset = round(float((scales(norm) - norm.weight).mean())) if like_theirs else 0
+    found = [*check_weights(state, head.weight.detach(), norm, offset)]
+    found += [it for check in (_embedding, _map, _head, _layers, _flags, _mask, _reach) for it in check(given)]
     if any((files.folder / each).is_file() for each in ("tokenizer.json", "tokenizer_config.json")):
-        found += _tokenizer(AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False), target.tokenizer)
+        own = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False)
+        found += _tokenizer(own, target.tokenizer)
+        if method.weights == "model" and own.get_vocab() == target.tokenizer.get_vocab():
+            inputs: Any = target.model.get_input_embeddings()
+            found += check_vocabulary(state["embed_tokens.weight"], inputs.weight.detach(), len(own))
     return found
-
-
-def _numbers(files: _Files) -> Iterator[Finding]:
-    for key, tensor in files.state.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            share = 1 - float(tensor.isfinite().float().mean())
-            yield Finding("broken", "weights", f"{key} holds numbers that are not finite ({share:.1%} of them).")
-        elif key.endswith(VITAL) and not tensor.any():
-            yield Finding("broken", "weights", f"{key} is zero everywhere: it was not exported, or never trained.")
-
-
-def _norms(files: _Files) -> Iterator[Finding]:
-    """A norm of ones among norms that were trained was not exported."""
-    norms = {key: tensor for key, tensor in files.state.items() if key.endswith("norm.weight") and tensor.dim() == 1}
-    plain = [key for key, tensor in norms.items() if torch.equal(tensor, torch.ones_like(tensor))]
-    theirs: Any = decoder_of(files.target.model).get_submodule("norm").weight
-    if plain == ["norm.weight"] and len(norms) > 2 and not torch.equal(theirs, torch.ones_like(theirs)):
-        yield Finding(
-            "broken", "norm",
-            f"norm.weight is 1 everywhere, while its {len(norms) - 1} other norms and the target's final norm were "
-            "trained: the final norm was not exported.",
-        )  # fmt: skip
 
 
 def _embedding(files: _Files) -> Iterator[Finding]:

@@ -8,12 +8,15 @@ them: layer ids that name inputs or outputs (sglang 37475), a block whose first 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from playground.errors import check
+from playground.errors import PlaygroundError
+from playground.models.attention import decoder_of
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Head
@@ -132,10 +135,10 @@ def _places(network: Any, field: str, value: Any) -> list[tuple[Any, str, Any]]:
         return [(network.base.layers[0], field, value)]
     if field in ("norm_output", "own_embedding", "own_head") and eagle:
         return [(network, field, value)]
-    check(
-        field == "rope_theta" and eagle, f"A {type(network).__name__} has no {field} to read otherwise. Leave it out."
-    )
-    config = type(network.base.config).from_dict(network.base.config.to_dict())
+    turns = decoder_of(network) if isinstance(network, PreTrainedModel) else getattr(network, "base", None)
+    rotary = getattr(turns, "rotary_emb", None)
+    if field != "rope_theta" or rotary is None:
+        raise PlaygroundError(f"A {type(network).__name__} has no {field} to read otherwise. Leave it out.")
+    config = copy.deepcopy(rotary.config)
     config.rope_parameters = {**config.rope_parameters, "rope_theta": value}
-    rotary = type(network.base.rotary_emb)(config).to(network.fc.weight.device)
-    return [(network.base, "rotary_emb", rotary)]
+    return [(turns, "rotary_emb", type(rotary)(config).to(rotary.inv_freq.device))]
