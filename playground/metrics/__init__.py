@@ -45,6 +45,7 @@ from playground.metrics.lane import (
     unsteady,
 )
 from playground.metrics.lossless import (
+    NEVER,
     AcceptanceTest,
     LawTest,
     Logprobs,

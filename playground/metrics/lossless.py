@@ -106,6 +106,7 @@ Logprobs = Literal["raw", "processed", "rounded", "wrong", "none"]
 STEPS = (1.0, 0.5, 0.25, 1 / 8, 0.1, 1 / 16, 0.05, 1 / 32, 1 / 64, 0.01)  # decimals, and bfloat16 between 2 and 256
 EDGE = 0.01  # of the probability that top-p keeps; rounding moves its edge
 RARE = 0.002  # the share of tokens that rounding may move across an edge of top-k or top-p
+NEVER = 1e-5  # the same where nothing is rounded anew; two tokens of thousands are a fault
 LEAST_ROUNDING = 0.001  # of a log-probability; two passes of a server may agree to the last bit where others do not
 
 
@@ -271,8 +272,9 @@ def acceptance_test(
     return AcceptanceTest(n, accepted / n, sum(due) / n, float(2 * stats.norm.sf(abs(z))), float(found * deviation / n))
 
 
-def law_test(tokens: Sequence[Placed]) -> LawTest | None:
-    """Test the distribution of sampled tokens; None if there are too few for two classes."""
+def law_test(tokens: Sequence[Placed], rare: float = RARE) -> LawTest | None:
+    """Test the distribution of sampled tokens; None if there are too few for two classes. `rare`: the share of excluded
+    tokens that rounding explains."""
     from scipy import stats  # takes seconds
 
     if not tokens:
@@ -286,7 +288,7 @@ def law_test(tokens: Sequence[Placed]) -> LawTest | None:
     chances, seen = _merged(groups, chances, seen)
     test = _tested(len(tokens), (seen - chances).sum(0), np.diag(chances.sum(0)) - chances.T @ chances)
     excluded = sum(token.excluded for token in tokens)
-    return _with_excluded(test, excluded, float(stats.binom.sf(excluded - 1, len(tokens), RARE)))
+    return _with_excluded(test, excluded, float(stats.binom.sf(excluded - 1, len(tokens), rare)))
 
 
 def paired_test(pairs: Sequence[tuple[Placed, Placed]]) -> LawTest | None:

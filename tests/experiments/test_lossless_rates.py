@@ -104,7 +104,7 @@ def test_exact_servers_are_called_lossy_no_more_often_than_the_level(name, tiny_
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSY)
 def test_lossy_servers_are_found(name, tiny_tokenizer):
-    tests = [checked(*of(name, tiny_tokenizer), seed, 4_096 if name in SMALL else 2_048) for seed in range(10)]
+    tests = [checked(*of(name, tiny_tokenizer), seed, 8_192 if name in SMALL else 2_048) for seed in range(10)]
     if name in SMALL:
         assert sum(map(passed, tests)) <= 2
     else:

@@ -262,7 +262,7 @@ def _check(
         identical=len(answers) - len(differing),
         differing=differing,
         sampled=len(tokens),
-        law=metrics.law_test(tested),
+        law=metrics.law_test(tested, metrics.NEVER),
         acceptance=metrics.acceptance_test(places, tokens, samples),
         bonus=metrics.law_test([each for each, why in zip(tokens, reasons, strict=True) if why == "bonus"]),
         corrected=None if samples else metrics.law_test(corrected),
