@@ -213,7 +213,7 @@ FAULTS = (
     Case("eagle3", "half of up_proj zero", each("up_proj.weight", zeros_in(slice(0, 4), 0)), ("up_proj",)),
     Case("eagle3", "fc random", each("fc.weight", noise), ("fc.weight",)),
     Case("eagle3", "halves of q, k, v swapped", each(QKV, HALVES), ("halves of q_proj, k_proj, v_proj",), True),
-    Case("eagle3", "residual after the norm", entries(norm_before_residual=False), ("residual before the norm",), True),
+    Case("eagle3", "residual before the norm", entries(norm_before_residual=False), ("residual after the norm",), True),
     Case("eagle3", "v_proj zero", each("v_proj.weight", torch.zeros_like), ("v_proj",), True),
     Case("eagle3", "a layer's norm 1", each("input_layernorm.weight", ONES), ("input_layernorm",), True),
     Case("eagle3", "rows of the head shifted", each("lm_head.weight", ROLLED), ("draft vocabulary",), True),

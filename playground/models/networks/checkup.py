@@ -59,7 +59,7 @@ def check_files(
     head: Any = target.model.get_output_embeddings()
     norm: Any = decoder_of(target.model).get_submodule("norm")
     like_theirs = method.weights == "model" or method.name == "mtp"
-    offset = round(float((scales(norm) - norm.weight).mean())) if like_theirs else 0
+    offset = round(float((scales(norm) - norm.weight.detach()).mean())) if like_theirs else 0
     found = [*check_weights(state, head.weight.detach(), norm, offset)]
     found += [it for check in (_embedding, _map, _head, _layers, _flags, _mask, _reach) for it in check(given)]
     if any((files.folder / each).is_file() for each in ("tokenizer.json", "tokenizer_config.json")):

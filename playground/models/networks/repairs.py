@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,12 +99,17 @@ def _replacing(names: Sequence[str], change: Callable[[Tensor], Tensor]) -> Call
     return lambda own: {name: change(own[name]) for name in names}
 
 
+def _groups(parts: Collection[str]) -> list[tuple[str, ...]]:
+    """Returns each part alone, and those of the attention together: what reads its input, and all."""
+    attention = tuple(part for part in ATTENTION if part in parts)
+    some = (attention[:-1] if "o_proj" in attention else attention, attention)
+    return [*dict.fromkeys([*((part,) for part in parts), *(it for it in some if it)])]
+
+
 def _transposed(parts: Mapping[str, list[str]], shapes: Mapping[str, Any]) -> Iterator[Repair]:
     square = {part: names for part, names in parts.items() if all(len({*shapes[name]}) == 1 for name in names)}
     square.pop("embed_tokens", None)
-    attention = tuple(part for part in ATTENTION if part in square)
-    groups = [(part,) for part in square] + [it for it in (attention[:3], attention) if len(it) > 1]
-    for group in dict.fromkeys(groups):
+    for group in _groups(square):
         names = [name for part in group for name in square[part]]
         yield Repair(f"{', '.join(group)} transposed", _replacing(names, lambda it: it.T))
 
@@ -112,8 +117,7 @@ def _transposed(parts: Mapping[str, list[str]], shapes: Mapping[str, Any]) -> It
 def _halves(parts: Mapping[str, list[str]], shapes: Mapping[str, Any], width: int) -> Iterator[Repair]:
     """What reads two states of one width may read them in the other order; a gate may be taken for what it gates."""
     both = {part: names for part, names in parts.items() if all(shapes[name][1] == 2 * width for name in names)}
-    attention = tuple(part for part in ATTENTION if part in both)
-    for group in dict.fromkeys([(part,) for part in both] + ([attention] if len(attention) > 1 else [])):
+    for group in _groups(both):
         names = [name for part in group for name in both[part]]
         yield Repair(f"the halves of {', '.join(group)} swapped", _replacing(names, lambda it: it.roll(width, 1)))
     if {"gate_proj", "up_proj"} <= parts.keys():

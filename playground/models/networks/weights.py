@@ -8,6 +8,7 @@ suspicion.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -24,6 +25,7 @@ State = Mapping[str, Tensor]
 PART = 1 / 8  # of a matrix's rows or columns, in one run, that no training leaves at zero
 LIKELY = 0.1  # probability that a head must be able to give a token
 TOKENS, RELATED = 1024, 0.05  # tokens whose likeness to each other two embeddings share, and the least correlation
+SPREAD = 1.3  # of the lengths of rows or columns, as a multiple of what independent random numbers have
 ENTRY = ("fc.weight", "proj.weight", "heads.weight")  # what the target's states enter by
 LAYER = re.compile(r"(.*layers\.\d+|midlayer)\.(.+)")
 HEADS = ("q_norm.weight", "k_norm.weight")  # norms within attention heads
@@ -40,7 +42,8 @@ def check_weights(state: State, head: Tensor, norm: nn.Module, offset: float = 0
     """
     yield from _finite(state)
     yield from _empty(state)
-    norms = {key: it + offset for key, it in state.items() if it.dim() == 1 and re.search(r"norm\w*\.weight$", key)}
+    norms = {key: it for key, it in state.items() if it.dim() == 1 and re.search(r"norm\w*\.weight$", key)}
+    norms = {key: it + offset for key, it in norms.items()} if offset else norms
     yield from _ones({key: it for key, it in norms.items() if not key.endswith(HEADS)}, scales(norm))
     yield from _copies(state)
     yield from _flat(state, norms, head)
@@ -72,9 +75,16 @@ def _likeness(rows: Tensor) -> Tensor:
     return (normed @ normed.T)[torch.triu_indices(len(rows), len(rows), 1).unbind()]
 
 
+def sums(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the sums of the sizes in each row and in each column, which are 0 where all are, and not finite where one
+    is not."""
+    sizes = tensor.float().abs()
+    return sizes.flatten(1).sum(1) if sizes.dim() > 1 else sizes, sizes.sum(0)
+
+
 def _finite(state: State) -> Iterator[Finding]:
     for key, tensor in state.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if tensor.is_floating_point() and not sums(tensor)[0].isfinite().all():
             share = 1 - float(tensor.isfinite().float().mean())
             yield Finding("broken", "weights", f"{key} holds numbers that are not finite ({share:.1%} of them).")
 
@@ -82,11 +92,11 @@ def _finite(state: State) -> Iterator[Finding]:
 def _empty(state: State) -> Iterator[Finding]:
     """What is zero everywhere, or in many rows or columns in a run."""
     weights = {key: it for key, it in state.items() if it.is_floating_point() and key.endswith("weight")}
-    empty = [key for key, it in weights.items() if not it.any() and _switched_on(key, state)]
-    matrices = {key: it for key, it in weights.items() if it.dim() == 2 and min(it.shape) > SMALL and it.any()}
+    empty = [key for key, it in weights.items() if not sums(it)[0].any()]
+    matrices = {key: it for key, it in weights.items() if it.dim() == 2 and min(it.shape) > SMALL and key not in empty}
     partly = {key: found for key, it in matrices.items() if (found := _partly_empty(key, it))}
-    if empty:
-        text = f"{empty[0]}{_others(empty)} is zero everywhere: it was not exported, or it was erased."
+    if lost := [key for key in empty if _switched_on(key, state)]:
+        text = f"{lost[0]}{_others(lost)} is zero everywhere: it was not exported, or it was erased."
         yield Finding("broken", "weights", text)
     if partly:
         key, text = next(iter(partly.items()))
@@ -99,10 +109,9 @@ def _others(some: Collection[str]) -> str:
 
 def _partly_empty(key: str, matrix: Tensor) -> str:
     tokens = key.endswith(("embed_tokens.weight", "lm_head.weight", "markov_w1.weight"))  # rows of some may be unused
-    for axis, what in ((0, "columns"),) if tokens else ((1, "rows"), (0, "columns")):
-        n = matrix.shape[1 - axis]
-        if _longest(~matrix.any(axis)) > PART * n:
-            return f"{_longest(~matrix.any(axis)):,} of its {n:,} {what} of zeros"
+    for each, what in [*zip(sums(matrix), ("rows", "columns"), strict=True)][tokens:]:
+        if (run := _longest(each == 0)) > PART * len(each):
+            return f"{run:,} of its {len(each):,} {what} of zeros"
     return ""
 
 
@@ -139,7 +148,7 @@ def _ones(norms: State, theirs: Tensor) -> Iterator[Finding]:
 def _copies(state: State) -> Iterator[Finding]:
     layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for key, tensor in state.items():
-        if (found := LAYER.match(key)) and tensor.dim() == 2 and tensor.any():
+        if (found := LAYER.match(key)) and tensor.dim() == 2 and sums(tensor)[0].any():
             layers[found[1]][found[2]] = tensor
     names = list(layers)
     for i, later in enumerate(names):
@@ -158,11 +167,11 @@ def _flat(state: State, norms: State, theirs: Tensor) -> Iterator[Finding]:
     norm = next((norms[key] for key in ("norm.weight", "base.norm.weight") if key in norms), None)
     own = state.get("lm_head.weight", state.get("embed_tokens.weight"))
     head = own if own is not None and norm is not None and own.shape[1] == len(norm) else theirs
-    if norm is None or head.shape[1] != len(norm) or not (norm.any() and head.any()):
+    if norm is None or head.shape[1] != len(norm):
         return
-    rows = (head.float() - head.float().mean(0)) * norm.float().to(head.device)
-    most = float(torch.exp(rows.norm(dim=1).max() * len(norm) ** 0.5) / len(rows))
-    if most < LIKELY:
+    longest = longest_row(head, norm)
+    most = float(torch.exp(longest * len(norm) ** 0.5) / len(head))
+    if longest > 0 and most < LIKELY:
         which = "lm_head.weight" if "lm_head.weight" in state else "embed_tokens.weight" if head is own else ""
         text = f"{which} and the final norm are so small" if which else "The final norm is so small"
         yield Finding(
@@ -172,17 +181,21 @@ def _flat(state: State, norms: State, theirs: Tensor) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def longest_row(head: Tensor, norm: Tensor) -> Tensor:
+    """Returns the largest length of a token's row in a head, less the mean row, under a norm's weights."""
+    rows = head.float() - head.float().mean(0)
+    return (rows * norm.float().to(head.device)).norm(dim=1).max()
+
+
 def _untrained(state: State) -> Iterator[Finding]:
     """Rows and columns of independent random numbers are equally long but for chance; a training ends that."""
     for key in ENTRY:
         matrix = state.get(key)
-        if matrix is None or not matrix.isfinite().all() or not matrix.any():
+        if matrix is None or not 0 < float(sums(matrix)[1].sum()) < math.inf:
             continue
         whole = matrix.float()
-        spread = max(
-            float(whole.norm(dim=axis).std() / whole.norm(dim=axis).mean()) * (2 * whole.shape[axis]) ** 0.5
-            for axis in (0, 1)
-        )
-        if spread < 1.3:
+        lengths = {axis: whole.norm(dim=axis) for axis in (0, 1)}
+        spread = max(float(it.std() / it.mean()) * (2 * whole.shape[axis]) ** 0.5 for axis, it in lengths.items())
+        if spread < SPREAD:
             text = f"{key} looks like independent random numbers: it was never trained, or was lost."
             yield Finding("suspect", key.removesuffix(".weight"), text)
