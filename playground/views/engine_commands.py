@@ -274,8 +274,8 @@ def _llama_server(wanted: Wanted) -> Written:
     if mixed:
         options = options.replace(draft, f"ngram-mod,{draft} {NGRAM_MOD}", 1)
         differs = (
-            f"llama-server tries the lookup ngram-mod first and then {METHODS[wanted.method].label}, each as a chain, "
-            "where the lane drafts a tree"
+            f"llama-server tries the lookup ngram-mod, then {METHODS[wanted.method].label}, both as chains, where the "
+            "lane drafts a tree"
         )
     drafter = f", DRAFTER.gguf {wanted.model}" if "DRAFTER" in options else ""
     note = f"MODEL.gguf is {wanted.target}{drafter}, converted by llama.cpp's convert_hf_to_gguf.py."

@@ -71,7 +71,7 @@ class Given:
 
 
 BY_COSTS = "{} is the best constant lookahead by this run's costs and acceptance."
-BY_ACCEPTANCE = "The lookahead {} is one more than the draft tokens that a check accepted on average."
+BY_ACCEPTANCE = "Lookahead {} is one more than a check accepted on average."
 SERVERS = ("vLLM", "SGLang", "llama-server")
 
 
