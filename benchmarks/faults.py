@@ -231,7 +231,7 @@ FAULTS = (
     Case("dspark", "another target's width", entries(target_hidden_size=1024), ("1,024",)),
     Case("dspark", "its layers swapped", swapped("layers.0.", "layers.1."), ("layers 0 and 1",), True),
     Case("dspark", "head x 0.02", each("lm_head.weight", SMALL), ("lm_head.weight",), True),
-    Case("dspark", "layers early", moved([0, 13, 27]), ("outputs of the layers", *USUAL), True),
+    Case("dspark", "layers early", moved([0, 13, 27]), ("as a hidden state", *USUAL), True),
     Case("assistant", "half of its layers zero", emptied_layers, ("zero everywhere",)),
     Case("assistant", "first and last layer swapped", swapped("layers.0.", "layers.5."), ("layers 0 and 5",)),
     Case("assistant", "rows of the embedding shuffled", each("embed_tokens.weight", shuffled), ("embed_tokens",)),

@@ -274,7 +274,7 @@ Verdict = Literal["broken", "mismatched", "misread", "collapsed", "unknown", "we
 MASK = "mask token"  # what a finding about it is about
 OF_WEIGHTS = ("own_embedding", "own_head", "draft_ids_shift")  # fields of a reading that replace a drafter's weights
 WEAK = 0.5  # acceptance of the first token below which a drafter that is read rightly is called weak
-CLEARS, BY_FAR = 2.0, 2.5  # times what chance gives: acceptance that clears it, and by so much that it may be weakness
+CLEARS, BY_FAR = 2.0, 2.25  # times what chance gives: acceptance that clears it, and by so much that it may be weakness
 
 
 @dataclass(frozen=True)
